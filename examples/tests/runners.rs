@@ -276,13 +276,7 @@ async fn g08_full_storage_evicts_the_least_recently_written_notebook() {
     let namespace = store.namespaces("storage:").collect().await.unwrap().remove(0).space;
     let full = (0..999_u16).map(|number| {
         let (space, key, value) = (namespace.clone(), format!("old-{number:03}"), json!({"hash": "x", "bytes": 1}));
-        Fact::PutKeyValue(KeyValueRecord {
-            space,
-            key,
-            value,
-            at: Timestamp::from_millis(i64::from(number)),
-            by: None,
-        })
+        Fact::PutKeyValue(KeyValueRecord { space, key, value, at: Timestamp::from_millis(i64::from(number)), by: None })
     });
     store.commit(Batch { facts: full.collect(), ..Batch::new() }).await.unwrap();
     assert!(send(&host, "work", "ann", "one").await.starts_with(DEMO_INTRO), "space was made");

@@ -3,30 +3,35 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use capstan_delivery::ChannelDirectory;
 use capstan_hooks::contracts::{Channel, ChannelError, Gateway, IntakeError};
+use capstan_hooks::points::ProvideChannels;
 use capstan_hooks::{HookRuntime, InboundEvent};
 use capstan_policy::BindingStore;
-use capstan_protocol::{Binding, ChannelName, Descriptor, Event, OutboundMessage, Outcome, RunId, SessionId, Usage};
-use capstan_tape::{Store, TapeRepository};
-use capstan_turn::{TurnError, TurnPipeline};
+use capstan_protocol::{ChannelName, Descriptor, SessionId};
+use capstan_runs::{BindingResolver, CancelWatcher, Orchestrator, RunDependencies, RunEnvironment, ToolCatalog};
+use capstan_sessions::{HostLifecycle, SessionDependencies, SessionService};
+use capstan_tape::{Store, TapeAddress, TapeRepository};
+use capstan_turn::TurnPipeline;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
-use tokio::task::JoinError;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::engine::Engine;
-use crate::intake::channel_listeners::ChannelListeners;
-use crate::runs::orchestrator::Orchestrator;
-use crate::services::Services;
-use crate::sessions::accepted_event::WaitingCaller;
-use crate::{HostError, HostOptions};
+use crate::channel_listeners::ChannelListeners;
+use crate::tapes::{open_tapes, resolve_workspace_id};
+use crate::{HostError, HostOptions, IncomingEvent, SYSTEM_SESSION, ServedEvent};
 
 /// A running host. Cheap to clone.
 #[derive(Clone)]
 pub struct Host {
-    pub(crate) engine: Arc<Engine>,
-    /// The channels that listen.
+    sessions: SessionService,
+    environment: Arc<RunEnvironment>,
+    hooks: HookRuntime,
+    tapes: TapeRepository,
+    bindings: BindingResolver,
+    channels: ChannelDirectory,
+    /// Channels that listen.
     channel_listeners: Arc<ChannelListeners>,
 }
 
@@ -39,106 +44,75 @@ const STOP_CANCEL_GRACE: Duration = Duration::from_secs(3);
 /// How long what is left may take to be written then, and the tape store to close.
 const FINAL_WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// An event that is handed to the host, with the binding it comes with.
-#[derive(Debug, Clone)]
-pub struct IncomingEvent {
-    /// The event.
-    pub event: InboundEvent,
-    /// Its own binding, which is recorded with it; without one the host resolves a binding.
-    pub binding: Option<Binding>,
-}
-
-impl From<InboundEvent> for IncomingEvent {
-    fn from(event: InboundEvent) -> Self {
-        Self { event, binding: None }
-    }
-}
-
-impl From<Event> for IncomingEvent {
-    fn from(event: Event) -> Self {
-        InboundEvent::from(event).into()
-    }
-}
-
-/// What became of an event.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ServedEvent {
-    /// Its session.
-    pub session: SessionId,
-    /// The run that served it, if there was one.
-    pub run_id: Option<RunId>,
-    /// The output of the model stage.
-    pub output: String,
-    /// Everything that was sent, or was to be sent.
-    pub outbounds: Vec<OutboundMessage>,
-    /// What the run used, as far as known.
-    pub usage: Option<Usage>,
-    /// How the event ended; absent while it is still in flight elsewhere.
-    pub outcome: Option<Outcome>,
-    /// Why the turn failed, if it did.
-    pub error: Option<TurnError>,
-    /// Why messages could not be delivered, if some could not.
-    pub delivery_errors: Vec<String>,
-    /// It had been accepted before; this is what became of it then.
-    pub is_duplicate: bool,
-}
-
-impl ServedEvent {
-    /// Nothing is known yet of an event of this session.
-    pub(crate) fn in_flight(session: SessionId) -> Self {
-        Self {
-            session,
-            run_id: None,
-            output: String::new(),
-            outbounds: Vec::new(),
-            usage: None,
-            outcome: None,
-            error: None,
-            delivery_errors: Vec::new(),
-            is_duplicate: false,
-        }
-    }
-}
-
 impl Host {
-    /// Starts a host: asks the start-up hooks for what it runs on.
+    /// Starts a host with the channels, runners, models and tools that the start-up hooks provide.
     pub async fn start(hooks: HookRuntime, store: Arc<dyn Store>, settings: HostOptions) -> Result<Self, HostError> {
-        let workspace = settings.workspace.to_text();
-        let services = Arc::new(Services::start(hooks.clone(), store, settings).await?);
-        let orchestrator = Orchestrator { services: Arc::clone(&services) };
-        let engine = Arc::new(Engine::new(services, TurnPipeline::new(hooks, orchestrator, &workspace)));
-        engine.tasks.spawn(Arc::clone(&engine).watch_cancellations());
-        Ok(Self { engine, channel_listeners: Arc::default() })
+        let workspace_id = resolve_workspace_id(store.as_ref(), &settings.workspace.to_text()).await?;
+        let tapes = open_tapes(&hooks, store)?;
+        let channels: Vec<Arc<dyn Channel>> =
+            hooks.collect_provided::<ProvideChannels, _>(|channel: &Arc<dyn Channel>| channel.name().to_string());
+        let system_tape = TapeAddress { workspace: workspace_id.clone(), session: SYSTEM_SESSION.into() };
+        let binding_store = BindingStore::new(tapes.clone(), settings.clock.clone(), system_tape)
+            .with_channels(channels.iter().map(|channel| channel.name()).collect());
+        let bindings = BindingResolver::new(binding_store);
+        let run_dependencies = RunDependencies {
+            hooks: hooks.clone(),
+            tapes: tapes.clone(),
+            workspace_id: workspace_id.clone(),
+            bindings: bindings.clone(),
+            channels: &channels,
+        };
+        let environment = Arc::new(RunEnvironment::from_hooks(run_dependencies, settings.run_options())?);
+        let channels = ChannelDirectory::new(channels);
+        let orchestrator = Orchestrator { environment: Arc::clone(&environment) };
+        let session_dependencies = SessionDependencies {
+            hooks: hooks.clone(),
+            tapes: tapes.clone(),
+            workspace_id,
+            channels: channels.clone(),
+            bindings: bindings.clone(),
+            tools: Arc::clone(environment.tools()),
+            active_runs: environment.active_runs().clone(),
+            turn_pipeline: TurnPipeline::new(hooks.clone(), orchestrator, &settings.workspace.to_text()),
+        };
+        let sessions = SessionService::new(session_dependencies, settings.session_options());
+        let cancel_watcher = CancelWatcher {
+            active_runs: environment.active_runs().clone(),
+            tapes: tapes.clone(),
+            stop_token: sessions.lifecycle().stop_token.clone(),
+        };
+        sessions.lifecycle().tasks.spawn(cancel_watcher.run());
+        Ok(Self { sessions, environment, hooks, tapes, bindings, channels, channel_listeners: Arc::default() })
     }
 
     /// The tapes of this host.
     pub fn tapes(&self) -> &TapeRepository {
-        &self.engine.services.tapes
+        &self.tapes
     }
 
     /// Which runner serves which events.
     pub fn bindings(&self) -> &BindingStore {
-        &self.engine.services.bindings
+        self.bindings.store()
     }
 
     /// What every runner says of itself.
     pub fn runners(&self) -> Vec<Descriptor> {
-        self.engine.services.runners()
+        self.environment.runners()
     }
 
     /// The hooks of this host.
     pub fn hooks(&self) -> &HookRuntime {
-        &self.engine.services.hooks
+        &self.hooks
     }
 
     /// The channels of this host.
     pub fn channels(&self) -> &[Arc<dyn Channel>] {
-        self.engine.services.channels.all()
+        self.channels.all()
     }
 
     /// Cancels every run of this host: each ends with its outcome recorded.
     pub fn cancel(&self) {
-        self.engine.cancel_token.cancel();
+        self.lifecycle().cancel_token.cancel();
     }
 
     /// Lets these channels listen: what they hear is served. A channel that fails does not affect the others.
@@ -147,12 +121,12 @@ impl Host {
     /// callers that are gone. A channel that listens already goes on; one that failed may be let listen again.
     pub async fn listen(&self, names: &[ChannelName]) {
         let chosen = self.channels().iter().filter(|channel| names.contains(&channel.name()));
-        let directory = &self.engine.services.channels;
+        let directory = &self.channels;
         let begun: Vec<Arc<dyn Channel>> =
             chosen.filter(|channel| directory.mark_listening(&channel.name())).map(Arc::clone).collect();
         // Before anything new is heard: what was left is older.
-        self.engine.sweep_orphans().await;
-        self.engine.start_sweeper();
+        self.sessions.sweeper().sweep().await;
+        self.sessions.sweeper().start();
         // What the channels hold must not hold the channels' tasks.
         let gateway: Arc<dyn Gateway> = Arc::new(Self { channel_listeners: Arc::default(), ..self.clone() });
         for channel in begun {
@@ -168,28 +142,17 @@ impl Host {
     /// Returns when no session has anything left to do: what was accepted or taken up has its outcome, and so has what
     /// processes left that died beside one that looks for such.
     pub async fn wait_until_idle(&self) {
-        if self.engine.is_sweeping() {
-            self.engine.sweep_orphans().await;
+        if self.sessions.sweeper().is_sweeping() {
+            self.sessions.sweeper().sweep().await;
         }
-        self.engine.session_tasks.close();
-        self.engine.session_tasks.wait().await;
+        self.lifecycle().session_tasks.close();
+        self.lifecycle().session_tasks.wait().await;
     }
 
     /// How many events have no outcome that this process could have brought to it: its own, and what dead processes left
     /// for channels that listen here.
     pub async fn count_unsettled(&self) -> Result<usize, HostError> {
-        let (services, me) = (&self.engine.services, self.engine.services.options.lease_owner.name());
-        let mut count = 0;
-        let mut events = services.tapes.store().in_flight_events(None);
-        while let Some(event) = events.next().await? {
-            let is_mine = event.owner.as_deref() == Some(me) || self.engine.is_orphaned_event(&event).await?;
-            let is_ours = match services.tapes.record(&event.tape).await? {
-                Some(record) => self.engine.is_workspace_tape(&record),
-                None => false,
-            };
-            count += usize::from(is_mine && is_ours);
-        }
-        Ok(count)
+        self.sessions.count_unsettled().await
     }
 
     /// Tells the channels that listen to take nothing more. Turns go on, and are answered.
@@ -210,18 +173,18 @@ impl Host {
     pub async fn stop_within(self, grace: Duration) -> Result<(), HostError> {
         let now = Instant::now();
         let patience = now + grace.min(MAX_STOP_GRACE);
-        let engine = &self.engine;
+        let lifecycle = self.lifecycle();
         let at_leisure = async {
             self.stop_listening().await;
             self.wait_for_channels().await;
-            engine.stop_token.cancel();
+            lifecycle.stop_token.cancel();
             self.wait_for_tasks().await;
         };
         if timeout_at(patience, at_leisure).await.is_err() {
-            engine.stop_token.cancel();
-            engine.cancel_token.cancel();
+            lifecycle.stop_token.cancel();
+            lifecycle.cancel_token.cancel();
             if timeout(STOP_CANCEL_GRACE, self.wait_for_tasks()).await.is_err() {
-                engine.abort_token.cancel();
+                lifecycle.abort_token.cancel();
                 if timeout(FINAL_WRITE_TIMEOUT, self.wait_for_tasks()).await.is_err() {
                     tracing::warn!("not everything ended in time; what has no outcome is taken up at the next start");
                 }
@@ -239,15 +202,15 @@ impl Host {
     /// Ends the running scope at once, for whoever was told already that the store fails: what it does not take now is taken
     /// up at the next start.
     pub async fn abort(self) -> Result<(), HostError> {
-        self.engine.abort_token.cancel();
+        self.lifecycle().abort_token.cancel();
         self.stop_within(Duration::ZERO).await
     }
 
     /// Returns when neither a channel nor a task of this host goes on.
     async fn wait_for_tasks(&self) {
         self.wait_for_channels().await;
-        self.engine.tasks.close();
-        self.engine.tasks.wait().await;
+        self.lifecycle().tasks.close();
+        self.lifecycle().tasks.wait().await;
     }
 
     /// Takes an event all the way: acceptance, turn, outcome, and a first attempt to deliver.
@@ -256,38 +219,41 @@ impl Host {
     /// turn. Whatever goes wrong in the turn itself is in what is returned.
     pub async fn serve(&self, incoming: impl Into<IncomingEvent>) -> Result<ServedEvent, HostError> {
         let (caller, served) = oneshot::channel();
-        self.accept_in_order(incoming.into(), Some(caller)).await?;
+        self.sessions.intake().accept_in_order(incoming.into(), Some(caller)).await?;
         served.await.unwrap_or(Err(HostError::Stopping))
     }
 
-    /// Begins acceptance at once; its place in line is taken before this returns.
-    fn accept_in_order(
-        &self,
-        incoming: IncomingEvent,
-        caller: Option<WaitingCaller>,
-    ) -> impl Future<Output = Result<(), HostError>> + Send + 'static {
-        let engine = Arc::clone(&self.engine);
-        let mut place = engine.intake_queues.join(&incoming.event);
-        // A task of its own: neither its place in line nor its end depends on whether whoever asked still waits. An event
-        // that is on disk must not be left without a session that knows of it.
-        let accepting = self.engine.tasks.spawn(async move {
-            place.wait_for_predecessor().await;
-            engine.accept(incoming, caller, place).await
-        });
-        async move {
-            match accepting.await.map_err(JoinError::try_into_panic) {
-                Ok(accepted) => accepted,
-                Err(Ok(panic)) => std::panic::resume_unwind(panic),
-                Err(Err(_)) => Err(HostError::Stopping),
-            }
-        }
+    /// Lets a channel serve one session: orphaned events of the session are recovered, and shown on the channel. Other
+    /// sessions are left to hosts that [listen](Self::listen).
+    pub async fn attend_session(&self, channel: &ChannelName, session: &SessionId) -> Result<(), HostError> {
+        self.channels.mark_listening(channel);
+        self.sessions.recover_session(session).await
+    }
+
+    /// Cancels the running turn of a session in this process: it ends with its outcome recorded, and queued events get
+    /// their turns. Returns whether there was one.
+    pub fn cancel_session_turn(&self, session: &SessionId) -> bool {
+        self.sessions.cancel_turn(session)
+    }
+
+    /// Tools that models are offered.
+    pub(crate) fn tools(&self) -> &ToolCatalog {
+        self.environment.tools()
+    }
+
+    fn lifecycle(&self) -> &HostLifecycle {
+        self.sessions.lifecycle()
     }
 }
 
 impl Gateway for Host {
     fn submit(&self, event: InboundEvent) -> BoxFuture<'static, Result<(), IntakeError>> {
         let refused = |error: HostError| IntakeError { code: error.code(), message: error.to_string() };
-        self.accept_in_order(event.into(), None).map(move |accepted| accepted.map_err(refused)).boxed()
+        self.sessions
+            .intake()
+            .accept_in_order(event.into(), None)
+            .map(move |accepted| accepted.map_err(refused))
+            .boxed()
     }
 }
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_hooks::contracts::Gateway as _;
-use capstan_protocol::{Event, EventKey, Outcome};
+use capstan_protocol::{Clock, Event, EventKey, Outcome, WorkspaceId};
 use capstan_tape::{Batch, Fact, InboxStore as _, JournalStore as _, MemoryStore, NewTape, TapeAddress, tape_name};
 
 use crate::{Host, test_host};
@@ -26,12 +26,12 @@ async fn t13_many_turns_of_many_sessions_leave_no_session_line_chat_or_run_behin
     while !store.in_flight_events(None).collect().await.unwrap().is_empty() {
         tokio::task::yield_now().await;
     }
-    let engine = Arc::clone(&host.engine);
+    let stopped = host.clone();
     host.stop().await.unwrap();
-    assert_eq!(engine.intake_queues.queue_count(), 0);
-    assert_eq!(engine.outbox.queue_count(), 0);
-    assert!(engine.services.runs.is_empty());
-    assert_eq!(engine.tasks.len(), 0);
+    let (_, conversations, chats) = stopped.sessions.active_counts();
+    assert_eq!((conversations, chats), (0, 0));
+    assert!(stopped.environment.active_runs().is_empty());
+    assert_eq!(stopped.lifecycle().tasks.len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -43,15 +43,8 @@ async fn t13_a_session_falls_asleep_when_it_has_nothing_to_do() {
     }
     // Time passes only when every task waits.
     tokio::time::sleep(Duration::from_millis(1)).await;
-    assert_eq!(
-        (
-            host.engine.active_sessions.active_count(),
-            host.engine.intake_queues.queue_count(),
-            host.engine.outbox.queue_count()
-        ),
-        (0, 0, 0)
-    );
-    assert!(host.engine.services.runs.is_empty());
+    assert_eq!(host.sessions.active_counts(), (0, 0, 0));
+    assert!(host.environment.active_runs().is_empty());
     host.stop().await.unwrap();
 }
 
@@ -61,9 +54,9 @@ async fn x01_what_became_of_an_event_is_only_asked_for_whoever_waits() {
     let host = Host::start(test_host::echo_hooks(), store.clone(), test_host::host_options()).await.unwrap();
     // An event that another process works on, for all that is known here.
     let event = Event::message("phone", "1", "hello");
-    let (session, workspace) = (event.fallback_session(), host.engine.services.workspace_id.clone());
+    let (session, workspace) = (event.fallback_session(), WorkspaceId::new("/workspace"));
     let tape = tape_name(&TapeAddress { workspace, session: session.clone() });
-    let (key, at) = (EventKey::from(&event), host.engine.services.options.clock.now());
+    let (key, at) = (EventKey::from(&event), Clock::system().now());
     let mut batch = Batch::new();
     batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
     let entry =
@@ -78,17 +71,17 @@ async fn x01_what_became_of_an_event_is_only_asked_for_whoever_waits() {
     });
     store.commit(batch).await.unwrap();
 
-    let before = host.engine.tasks.len();
+    let before = host.lifecycle().tasks.len();
     host.submit(event.clone().into()).await.unwrap();
     // Time passes only when every task waits.
     tokio::time::sleep(Duration::from_millis(1)).await;
-    assert_eq!(host.engine.tasks.len(), before, "nobody waits for an answer, and no task asks for one");
+    assert_eq!(host.lifecycle().tasks.len(), before, "nobody waits for an answer, and no task asks for one");
     let asking = tokio::spawn({
         let host = host.clone();
         async move { host.serve(event).await }
     });
     tokio::time::sleep(Duration::from_millis(1)).await;
-    assert_eq!(host.engine.tasks.len(), before + 1, "this one waits");
+    assert_eq!(host.lifecycle().tasks.len(), before + 1, "this one waits");
     let settle = Fact::SettleEvent { key, outcome: Outcome::Silent, run_id: None };
     store.commit(Batch { facts: vec![settle], ..Batch::new() }).await.unwrap();
     assert_eq!(asking.await.unwrap().unwrap().outcome, Some(Outcome::Silent));
@@ -100,8 +93,8 @@ async fn c02_however_often_it_is_let_listen_one_task_looks_for_what_was_left() {
     let host =
         Host::start(test_host::echo_hooks(), Arc::new(MemoryStore::new()), test_host::host_options()).await.unwrap();
     host.listen(&["phone".into()]).await;
-    let tasks = host.engine.tasks.len();
+    let tasks = host.lifecycle().tasks.len();
     host.listen(&["phone".into()]).await;
-    assert_eq!(host.engine.tasks.len(), tasks);
+    assert_eq!(host.lifecycle().tasks.len(), tasks);
     host.stop().await.unwrap();
 }

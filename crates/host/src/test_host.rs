@@ -9,14 +9,10 @@ use capstan_hooks::args::PromptContent;
 use capstan_hooks::contracts::{Channel, ChannelCapabilities, ChannelError, Gateway, IntakeOptions};
 use capstan_hooks::contracts::{ResultStream, RunApi, Runner};
 use capstan_hooks::points::{ProvideChannels, ProvideRunners, RunModel};
-use capstan_hooks::{BoxError, HookDeadlines, HookRegistrar, HookRuntime, InboundEvent, Plugin, Registry};
-use capstan_protocol::{
-    AdmissionMode, ChannelName, Clock, Descriptor, EntryId, Event, ModelOptions, OutboundMessage, RunContext,
-};
-use capstan_turn::EventArrival;
+use capstan_hooks::{BoxError, HookDeadlines, HookRegistrar, HookRuntime, Plugin, Registry};
+use capstan_protocol::{AdmissionMode, ChannelName, Clock, Descriptor, ModelOptions, OutboundMessage, RunContext};
 use futures::StreamExt as _;
 
-use crate::sessions::accepted_event::AcceptedEvent;
 use crate::{HostOptions, LeaseOwner, SecretMasker, WorkspaceDir};
 
 /// The built-in stages, a channel `phone` that wants messages dropped during a turn, and a model that says what it was
@@ -84,13 +80,6 @@ pub(crate) fn echo_hooks() -> HookRuntime {
     let mut registry = Registry::new();
     registry.register(&EchoStagesPlugin);
     HookRuntime::new(registry, HookDeadlines::default())
-}
-
-/// An event in its session, which arrives like this.
-pub(crate) fn accepted_event(arrival: EventArrival) -> AcceptedEvent {
-    let inbound = InboundEvent::new(Event::message("phone", "1", "hello"));
-    let session = inbound.fallback_session();
-    AcceptedEvent { entry: EntryId(1), ..AcceptedEvent::new(inbound, session, arrival) }
 }
 
 pub(crate) fn host_options() -> HostOptions {

@@ -54,7 +54,7 @@ async fn h10_a_changed_request_is_what_is_sent_and_what_is_recorded() {
     let conversation = TestConversation::with_plugin(redactor).await;
     let served = conversation.send_message("the word is s3cret").await;
     assert!(served.output.ends_with("You said: the word is [redacted]"), "{}", served.output);
-    let calls = capstan_host::runs::model_call_log::ModelCallReader { tapes: conversation.host.tapes() };
+    let calls = capstan_host::model_call_log::ModelCallReader { tapes: conversation.host.tapes() };
     let recorded = calls.read_run(served.run_id.as_ref().unwrap()).await.unwrap().unwrap();
     assert!(!format!("{recorded:?}").contains("s3cret"), "recorded after interception");
 }

@@ -8,7 +8,7 @@ use capstan::hooks::contracts::ChannelReply;
 use capstan::hooks::points::{AdmissionDecision, AdmitMessage};
 use capstan::hooks::{HookRegistrar, InboundEvent};
 use capstan::protocol::{AdmissionMode, Event, Outcome, RunId};
-use capstan_host::runs::model_call_log::ModelCallReader;
+use capstan_host::model_call_log::ModelCallReader;
 use capstan_testing::{ScriptedModel, ScriptedReply};
 use serde_json::{Value, json};
 

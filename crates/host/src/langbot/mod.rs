@@ -8,7 +8,7 @@
 mod message_chain;
 mod pipeline_config;
 
-use capstan_policy::bindings::validate_binding;
+use capstan_policy::bindings::{PIPELINE_BINDING_PREFIX, validate_binding};
 use capstan_policy::{BindingError, default_binding};
 use capstan_protocol::{
     Binding, ChannelName, CodedError, EnvelopeError, Event, JsonObject, ResourceAccess, ResourcePolicy,
@@ -19,14 +19,6 @@ use serde_json::{Value, json};
 use self::message_chain::MessageChain;
 use self::pipeline_config::{ExtensionPreferences, PipelineConfig};
 use crate::{Host, IncomingEvent};
-
-/// What the id of the binding that a query comes with begins with.
-const PIPELINE_BINDING_PREFIX: &str = "pipeline:";
-
-/// Whether a binding came with a query, and is kept nowhere else.
-pub(crate) fn is_pipeline_binding(binding: &str) -> bool {
-    binding.starts_with(PIPELINE_BINDING_PREFIX)
-}
 
 /// Why a query was not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, CodedError)]
@@ -159,7 +151,7 @@ impl Host {
         let output = binding.delivery_policy.output_channel.get_or_insert_with(|| channel.clone());
         event.delivery.output_channel = Some(output.clone());
         if let Some(plugins) = plugins {
-            let tools = self.engine.services.tool_names_of_plugins(&plugins).map_err(LangBotQueryError::Invalid)?;
+            let tools = self.tools().names_of_plugins(&plugins).map_err(LangBotQueryError::Invalid)?;
             binding.resource_policy =
                 ResourcePolicy { tools: Some(ResourceAccess::only(tools)), ..ResourcePolicy::default() };
         }

@@ -22,6 +22,14 @@ pub use binding_validation::{BindingError, validate_binding};
 pub use specificity::BindingSpecificity;
 pub use unreadable_binding::UnreadableBinding;
 
+/// Prefix of the id of a binding that came with a LangBot query and is stored nowhere else.
+pub const PIPELINE_BINDING_PREFIX: &str = "pipeline:";
+
+/// True of a binding that came with a LangBot query.
+pub fn is_pipeline_binding(binding: &str) -> bool {
+    binding.starts_with(PIPELINE_BINDING_PREFIX)
+}
+
 /// Binding of a fresh installation: every event goes to the built-in agent. It applies until bindings are first changed, and
 /// is stored as one of them from then on.
 pub fn default_binding() -> Binding {

@@ -1,6 +1,6 @@
 //! The report of `capstan doctor`, as text and as JSON.
 
-use capstan_host::recovery::conservation::ConservationReport;
+use capstan_host::conservation::ConservationReport;
 use capstan_protocol::ErrorCode;
 use serde::Serialize;
 use serde_json::Value;

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan_host::recovery::conservation::ConservationReport;
+use capstan_host::conservation::ConservationReport;
 use capstan_host::{OrphanedWork, ProcessLiveness};
 use capstan_policy::BindingStore;
 use capstan_protocol::{Binding, Clock, EntryId, RunnerId, TapeName, Timestamp, WorkspaceId};

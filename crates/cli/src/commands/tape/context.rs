@@ -1,6 +1,6 @@
 //! `capstan tape context`.
 
-use capstan_host::runs::model_call_log::{ModelCallReader, RecordedModelCall};
+use capstan_host::model_call_log::{ModelCallReader, RecordedModelCall};
 use capstan_protocol::{ErrorCode, RunId};
 
 use super::super::print_json;

@@ -1,0 +1,151 @@
+//! Queues of delivery jobs, one for each chat, in order.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use capstan_hooks::contracts::ChannelReply;
+use capstan_protocol::{ChannelName, ChatId};
+use capstan_tape::OutboxId;
+use tokio::sync::watch;
+
+use super::event_delivery::{CallerReceipt, OutboxRow};
+
+/// Maximum number of jobs that wait for one chat. A session that has more to say waits too.
+pub(crate) const MAX_QUEUED_JOBS: usize = 64;
+
+/// Queues of delivery jobs.
+#[derive(Default)]
+pub(crate) struct ChatQueues(Mutex<ChatQueueMap>);
+
+#[derive(Default)]
+struct ChatQueueMap {
+    queues: HashMap<ChatAddress, ChatQueue>,
+    /// Chats for which the host stopped with a message unsent: what comes after it waits in the store too.
+    abandoned: HashSet<ChatAddress>,
+}
+
+/// Address of a chat, within which messages keep their order.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ChatAddress {
+    /// Channel of the chat.
+    pub channel: ChannelName,
+    /// Chat on that channel.
+    pub chat: ChatId,
+}
+
+impl ChatAddress {
+    pub(crate) fn from_row(row: &OutboxRow) -> Self {
+        Self { channel: row.message.channel.clone(), chat: row.message.chat_id.clone() }
+    }
+}
+
+/// Queue of one chat. It exists exactly as long as a task works on it.
+struct ChatQueue {
+    jobs: VecDeque<(DeliveryJob, DepthAccounting)>,
+    /// Number of counted jobs.
+    depth: watch::Sender<usize>,
+}
+
+impl ChatQueue {
+    fn new() -> Self {
+        Self { jobs: VecDeque::new(), depth: watch::Sender::new(0) }
+    }
+
+    /// Puts a job behind the messages that were staged before it. What a dead process left may come late.
+    fn insert(&mut self, job: DeliveryJob, accounting: DepthAccounting) {
+        let id = job.outbox_id();
+        let goes_behind = |(other, _): &&(DeliveryJob, _)| id.is_some() && other.outbox_id() > id;
+        let behind = self.jobs.iter().rev().take_while(goes_behind).count();
+        self.jobs.insert(self.jobs.len() - behind, (job, accounting));
+    }
+}
+
+/// Accounting of a job among those that wait for a chat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DepthAccounting {
+    /// Counted: a session that has more to say waits for it.
+    Counted,
+    /// Not counted: an orphaned message, or a reply that is owed to a caller that waits.
+    Exempt,
+}
+
+/// Delivery to one chat.
+pub(crate) enum DeliveryJob {
+    /// A message, until its fate is known.
+    Send { row: OutboxRow, receipt: Option<CallerReceipt> },
+    /// The reply to a caller that waits, once.
+    Reply { reply: Box<ChannelReply>, rows: Vec<OutboxRow>, receipt: CallerReceipt, is_caller_gone: bool },
+}
+
+impl DeliveryJob {
+    /// The row of a message.
+    fn outbox_id(&self) -> Option<OutboxId> {
+        match self {
+            Self::Send { row, .. } => Some(row.id),
+            Self::Reply { .. } => None,
+        }
+    }
+}
+
+impl ChatQueues {
+    fn lock(&self) -> MutexGuard<'_, ChatQueueMap> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Number of chats that something waits for.
+    pub(crate) fn queue_count(&self) -> usize {
+        self.lock().queues.len()
+    }
+
+    /// Receiver of the depth of a chat's queue, if the queue is full.
+    pub(crate) fn subscribe_if_full(&self, address: &ChatAddress) -> Option<watch::Receiver<usize>> {
+        let chats = self.lock();
+        let chat = chats.queues.get(address).filter(|chat| *chat.depth.borrow() >= MAX_QUEUED_JOBS)?;
+        Some(chat.depth.subscribe())
+    }
+
+    /// Enqueues a job. Returns whether no task works on the chat yet.
+    pub(crate) fn enqueue(&self, address: &ChatAddress, job: DeliveryJob, accounting: DepthAccounting) -> bool {
+        let mut chats = self.lock();
+        let is_new = !chats.queues.contains_key(address);
+        let chat = chats.queues.entry(address.clone()).or_insert_with(ChatQueue::new);
+        chat.insert(job, accounting);
+        if accounting == DepthAccounting::Counted {
+            chat.depth.send_modify(|count| *count += 1);
+        }
+        is_new
+    }
+
+    /// Puts a job back that has to wait, to its place in the order.
+    pub(crate) fn requeue(&self, address: &ChatAddress, job: DeliveryJob, accounting: DepthAccounting) {
+        if let Some(chat) = self.lock().queues.get_mut(address) {
+            chat.insert(job, accounting);
+        }
+    }
+
+    /// Takes the next job; without one the queue is removed, and its task ends.
+    pub(crate) fn next_job(&self, address: &ChatAddress) -> Option<(DeliveryJob, DepthAccounting)> {
+        let mut chats = self.lock();
+        let next = chats.queues.get_mut(address).and_then(|chat| chat.jobs.pop_front());
+        if next.is_none() {
+            chats.queues.remove(address);
+        }
+        next
+    }
+
+    /// Counts a job as done.
+    pub(crate) fn finish_job(&self, address: &ChatAddress, accounting: DepthAccounting) {
+        if let Some(chat) = self.lock().queues.get(address).filter(|_| accounting == DepthAccounting::Counted) {
+            chat.depth.send_modify(|count| *count = count.saturating_sub(1));
+        }
+    }
+
+    /// Leaves the messages to this chat for the next start.
+    pub(crate) fn abandon(&self, address: &ChatAddress) {
+        self.lock().abandoned.insert(address.clone());
+    }
+
+    pub(crate) fn is_abandoned(&self, address: &ChatAddress) -> bool {
+        self.lock().abandoned.contains(address)
+    }
+}

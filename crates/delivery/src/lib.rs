@@ -1,0 +1,25 @@
+//! Delivery: the channels of a host, the routes of replies, and the outbox.
+//!
+//! [`Outbox`] sends committed messages in order per chat and retries them until their fate is known. [`ChannelTarget`]
+//! shows the stream events of a turn and routes its messages by the delivery policy of its binding.
+//! [`ChannelDirectory`] knows the channels and which of them listen in this process.
+//!
+//! The crate knows channels and the store through their contracts, and neither sessions nor runs.
+
+mod channel_directory;
+mod channel_target;
+mod chat_queue;
+mod event_delivery;
+mod isolated_channel;
+mod ordering;
+mod orphaned_messages;
+mod outbox;
+mod route;
+
+pub use channel_directory::ChannelDirectory;
+pub use channel_target::ChannelTarget;
+pub use chat_queue::ChatAddress;
+pub use event_delivery::{CallerReceipt, EventDelivery, OutboxRow};
+pub use isolated_channel::stop_channel;
+pub use outbox::{Outbox, OutboxOptions, RowOwner};
+pub use route::route_outbound;

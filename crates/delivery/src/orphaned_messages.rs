@@ -1,0 +1,46 @@
+//! Messages of dead processes: adopted by a process that may deliver them.
+
+use capstan_tape::{Batch, Fact, OutboxStatus, StoreError};
+
+use super::event_delivery::OutboxRow;
+use super::outbox::{CALLER_GONE_REASON, Outbox};
+
+impl Outbox {
+    /// Adopts the messages that a dead process was to send: their fate is unknown. Those of callers that waited are given
+    /// up.
+    pub async fn adopt_orphaned_messages(&self) -> Result<(), StoreError> {
+        let store = self.tapes.store();
+        let me = self.options.owner.name();
+        let mut records = store.pending_outbound();
+        while let Some(record) = records.next().await? {
+            let channel = &record.message.channel;
+            let waited = self.channels.has_waiting_caller(channel);
+            if !self.options.owner.is_orphaned(record.owner.as_deref()) || !self.channels.can_deliver_orphaned(channel)
+            {
+                continue;
+            }
+            // Another workspace may have another account on a channel of the same name.
+            if !self.is_workspace_outbound(&record).await? {
+                continue;
+            }
+            let mut batch = Batch::new();
+            batch.push(Fact::AdoptOutbound { id: record.id, from: record.owner.clone(), owner: me.to_owned() });
+            let row = OutboxRow::from_orphaned(record);
+            let status = if waited {
+                OutboxStatus::Undelivered { reason: CALLER_GONE_REASON.to_owned() }
+            } else {
+                OutboxStatus::Waiting { attempts: row.attempts, fate_unknown: true, reason: None }
+            };
+            batch.push(Fact::RecordDelivery { id: row.id, status });
+            match store.commit(batch).await {
+                Ok(_) if waited => {}
+                // Now: nobody else would send it if one of the next cannot be taken over.
+                Ok(_) => self.enqueue_orphaned(row),
+                // Another process was faster.
+                Err(StoreError::OutboxConflict { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}

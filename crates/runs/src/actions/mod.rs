@@ -1,0 +1,166 @@
+//! Actions on the platform that an event came from.
+//!
+//! An action is done if the runner asks for such, the binding allows it and the channel can do it; whatever is not done is
+//! on record with the reason. One that is done is so at most once: that it begins is on disk before the channel is asked,
+//! and one whose end nobody saw is never asked for again.
+
+mod recorded_actions;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use capstan_hooks::contracts::{Channel, ChannelError, ChannelErrorKind, PlatformAction};
+use capstan_protocol::{ActionId, ActionRequest, ApiError, ApiErrorCode, ErrorCode};
+use capstan_tape::{ActionEnd, ActionEndRecord, ActionRefusal, ActionStart, ChildActions, EntryDraft, Fact, TapeEvent};
+use futures::FutureExt as _;
+use serde_json::Value;
+
+pub use self::recorded_actions::{RecordedActions, collect_family_actions, read_recorded_actions};
+use crate::action_registry::{self, ActionDenial, MAX_ACTION_NAME_LEN};
+use crate::api_error::store_api_error;
+use crate::run::Run;
+
+/// Who withholds an action from this run, if somebody does. The grant decides; the runner's permissions only say on
+/// whose account it is.
+pub(crate) fn action_denial(run: &Run, action: &str) -> Option<ActionDenial> {
+    let runner = run.runner.descriptor();
+    if run.grant().may.platform_api.allows(action) {
+        None
+    } else if runner.permissions.platform_api.allows(action) {
+        Some(ActionDenial::Binding(run.context.trigger.binding_id.clone()))
+    } else {
+        Some(ActionDenial::Runner(runner.id))
+    }
+}
+
+/// Has something done on the platform, if everybody allows it. Whatever becomes of it is on record.
+pub(crate) async fn perform_action(run: &Run, request: ActionRequest) -> Result<Value, ApiError> {
+    let channel = match resolve_action_channel(run, &request) {
+        Ok(channel) => channel,
+        Err(denial) => {
+            let name: String = request.action.chars().take(MAX_ACTION_NAME_LEN).collect();
+            record_refused_action(run, &name, &denial);
+            let message = format!("the action {name} was not done: {denial}");
+            return Err(ApiError::new(denial.code(), message));
+        }
+    };
+    let action = begin_action(run, request);
+    if let Err(error) = run.flush().await {
+        end_action(
+            run,
+            &action.id,
+            ActionEnd::Failed { reason: "the store failed before the channel was asked".to_owned() },
+        );
+        return Err(store_api_error(&error));
+    }
+    let end = call_channel(run, channel.as_ref(), &action).await;
+    end_action(run, &action.id, end.clone());
+    run.flush().await.map_err(|error| store_api_error(&error))?;
+    let failed = |message: String| ApiError::new(ApiErrorCode::RuntimeError, message);
+    match end {
+        ActionEnd::Done { output } => Ok(output),
+        ActionEnd::Failed { reason } => Err(failed(format!("the action {} failed: {reason}", action.name))),
+        ActionEnd::Unknown { reason } => {
+            let message = format!("whether the action {} was done is not known: {reason}", action.name);
+            Err(failed(message).with_cause(ErrorCode::ActionUnknown))
+        }
+    }
+}
+
+/// The channel that does it, if everybody allows it.
+fn resolve_action_channel(run: &Run, request: &ActionRequest) -> Result<Arc<dyn Channel>, ActionDenial> {
+    if let Some(denial) = action_denial(run, &request.action) {
+        return Err(denial);
+    }
+    let source = &run.context.event.source;
+    run.environment.actions.resolve(source, &request.action, &request.arguments).cloned()
+}
+
+/// A request that is not heeded. Of a runner that sends many only the first are told by themselves.
+fn record_refused_action(run: &Run, action: &str, denial: &ActionDenial) {
+    if run.progress().result_validator.should_record_drop() {
+        let reason = denial.to_string();
+        tracing::warn!(run_id = %run.id(), action, reason, "an action was refused");
+        let refusal = ActionRefusal { action: action.to_owned(), by: denial.denied_by(), reason };
+        run.append(TapeEvent::ActionRefused(refusal).into());
+    }
+}
+
+fn begin_action(run: &Run, request: ActionRequest) -> PlatformAction {
+    let event = run.context.event.clone();
+    let mut progress = run.progress();
+    let id = ActionId::new(format!("{}.{}", run.id(), progress.actions.started.len() + 1));
+    progress.actions.open.push((id.clone(), request.action.clone()));
+    progress.actions.started.push(request.action.clone());
+    let start = ActionStart {
+        action_id: id.clone(),
+        action: request.action.clone(),
+        channel: event.source.clone(),
+        arguments: request.arguments.clone(),
+    };
+    run.append(TapeEvent::ActionStarted(start).into());
+    PlatformAction { id, name: request.action, arguments: request.arguments, event }
+}
+
+/// Asks the channel. One that hangs is waited for no longer; one that crashes crashes alone.
+async fn call_channel(run: &Run, channel: &dyn Channel, action: &PlatformAction) -> ActionEnd {
+    let limits = &run.environment.options.limits;
+    let asked = AssertUnwindSafe(async { channel.perform_action(action).await }).catch_unwind();
+    match tokio::time::timeout(limits.action_timeout, asked).await {
+        Ok(Ok(Ok(mut answer))) => {
+            run.environment.options.secret_masker.mask_value(&mut answer);
+            ActionEnd::Done { output: action_registry::limit_answer(answer, limits.results.tool_bytes) }
+        }
+        Ok(Ok(Err(ChannelError { kind: ChannelErrorKind::Unknown, message, .. }))) => {
+            ActionEnd::Unknown { reason: mask_message(run, message) }
+        }
+        Ok(Ok(Err(error))) => ActionEnd::Failed { reason: mask_message(run, error.message) },
+        Ok(Err(_)) => ActionEnd::Unknown { reason: "the channel crashed".to_owned() },
+        Err(_) => {
+            let seconds = limits.action_timeout.as_secs();
+            ActionEnd::Unknown { reason: format!("the channel did not answer within {seconds} seconds") }
+        }
+    }
+}
+
+fn mask_message(run: &Run, mut message: String) -> String {
+    let most = usize::try_from(run.environment.options.limits.results.error_bytes).unwrap_or(usize::MAX);
+    let secrets = &run.environment.options.secret_masker;
+    message.truncate(secrets.safe_cut(&message, most));
+    secrets.mask_text(&mut message);
+    message
+}
+
+/// Tells how an action ended, once: who comes later than the end of the run finds it told.
+fn end_action(run: &Run, id: &ActionId, end: ActionEnd) {
+    let mut progress = run.progress();
+    let Some(position) = progress.actions.open.iter().position(|(open, _)| open == id) else { return };
+    let (id, name) = progress.actions.open.remove(position);
+    // Under the lock, so that the run cannot end in between.
+    run.append_atomic(Vec::new(), vec![action_ended_entry(id, name.clone(), end)], Some(name));
+}
+
+/// The run ends: of what it had asked for and not heard of nobody knows whether it was done.
+pub(crate) fn end_open_actions(run: &Run) {
+    let mut progress = run.progress();
+    for (id, name) in std::mem::take(&mut progress.actions.open) {
+        let reason = "the run was broken off before the channel had answered".to_owned();
+        run.append(action_ended_entry(id, name, ActionEnd::Unknown { reason }));
+    }
+}
+
+/// What the run above this one must know of it, with its end: that it acted, so that nobody runs either again.
+pub(crate) fn report_actions_to_parent(run: &Run, parent: &Run) -> Option<Fact> {
+    let actions = run.progress().actions.started.clone();
+    if actions.is_empty() {
+        return None;
+    }
+    parent.progress().actions.started.extend(actions.iter().cloned());
+    let told = TapeEvent::ActionByChild(ChildActions { run_id: run.id().clone(), actions });
+    Some(parent.journal.final_entry(parent.id(), told.into()))
+}
+
+/// The entry that tells how an action ended.
+fn action_ended_entry(action_id: ActionId, action: String, end: ActionEnd) -> EntryDraft {
+    TapeEvent::ActionEnded(ActionEndRecord { action_id, action, end }).into()
+}

@@ -1,0 +1,101 @@
+//! What a run that a crash cut off had done on the platform.
+
+use std::collections::HashMap;
+
+use capstan_protocol::{ActionId, RunId};
+use capstan_tape::{ActionEnd, Entry, EntryDraft, RunRecord, TapeEvent};
+
+use super::action_ended_entry;
+
+/// What a run had done on the platform, by name.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct RecordedActions {
+    /// What had begun, and nobody saw its end.
+    open: Vec<(ActionId, String)>,
+    /// What had ended, whichever way.
+    pub ended: Vec<String>,
+}
+
+impl RecordedActions {
+    /// What nobody saw the end of.
+    pub fn open(&self) -> impl Iterator<Item = &str> {
+        self.open.iter().map(|(_, action)| action.as_str())
+    }
+
+    /// The entries that say that nobody knows.
+    pub fn unknown_end_entries(&self) -> impl Iterator<Item = EntryDraft> {
+        let end = || ActionEnd::Unknown { reason: "the host ended before the channel had answered".to_owned() };
+        self.open.iter().map(move |(id, action)| action_ended_entry(id.clone(), action.clone(), end()))
+    }
+}
+
+/// What a run and its children were doing on the platform, and what they had done.
+pub fn collect_family_actions(
+    run: &RunRecord,
+    runs: &[RunRecord],
+    acted: &HashMap<RunId, RecordedActions>,
+) -> (Vec<String>, Vec<String>) {
+    let mut family = vec![&run.run_id];
+    // A parent has the older id, but nobody promised the order.
+    while let Some(child) = runs.iter().find(|child| {
+        child.parent.as_ref().is_some_and(|parent| family.contains(&parent)) && !family.contains(&&child.run_id)
+    }) {
+        family.push(&child.run_id);
+    }
+    let did = || family.iter().filter_map(|run| acted.get(*run));
+    let mut open: Vec<String> = did().flat_map(|did| did.open().map(str::to_owned)).collect();
+    let mut done: Vec<String> = did().flat_map(|did| did.ended.iter().cloned()).collect();
+    open.dedup();
+    done.dedup();
+    (open, done)
+}
+
+/// What the entries of a run tell of its actions.
+pub fn read_recorded_actions(run_id: &RunId, entries: &[Entry]) -> RecordedActions {
+    let mut acted = RecordedActions::default();
+    let of_run = entries.iter().filter(|entry| entry.run_id() == Some(run_id.as_str()));
+    for event in of_run.filter_map(TapeEvent::from_entry) {
+        match event {
+            TapeEvent::ActionStarted(start) => acted.open.push((start.action_id, start.action)),
+            TapeEvent::ActionEnded(ended) => {
+                acted.open.retain(|(open, _)| *open != ended.action_id);
+                acted.ended.push(ended.action);
+            }
+            TapeEvent::ActionByChild(child) => acted.ended.extend(child.actions),
+            _ => {}
+        }
+    }
+    acted
+}
+
+#[cfg(test)]
+mod tests {
+    use capstan_protocol::{ActionId, EntryId, RunId, Timestamp};
+    use capstan_tape::EntryDraft;
+    use serde_json::json;
+
+    use super::read_recorded_actions;
+
+    #[test]
+    fn x02_an_action_is_open_until_its_end_is_told() {
+        let run = RunId::new("r");
+        let told = |name, data| EntryDraft::event(name, data).with_run_id(&run);
+        let drafts = [
+            told("action.started", json!({"action_id": "r.1", "action": "a", "channel": "c"})),
+            told("action.started", json!({"action_id": "r.2", "action": "b", "channel": "c"})),
+            told("action.ended", json!({"action_id": "r.1", "action": "a", "status": "done"})),
+            EntryDraft::event("action.started", json!({"action_id": "x.1", "action": "another's", "channel": "c"}))
+                .with_run_id(&RunId::new("x")),
+            told("action.by_child", json!({"run_id": "c", "actions": ["c"]})),
+        ];
+        let entries: Vec<_> = drafts
+            .into_iter()
+            .enumerate()
+            .map(|(at, draft)| draft.into_entry(EntryId(at as u64 + 1), Timestamp::from_millis(0), &[]))
+            .collect();
+        let found = read_recorded_actions(&run, &entries);
+        assert_eq!(found.open, [(ActionId::new("r.2"), "b".to_owned())]);
+        assert_eq!(found.ended, ["a", "c"]);
+        assert_eq!(found.unknown_end_entries().count(), 1);
+    }
+}

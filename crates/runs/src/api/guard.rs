@@ -1,0 +1,127 @@
+//! The one guard in front of every method of the run API, and the dispatch to the handlers.
+
+use std::sync::Arc;
+
+use capstan_hooks::contracts::{ApiReply, ApiRequest, RunApiBackend, methods};
+use capstan_protocol::{ApiError, ApiErrorCode, ModelId};
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+
+use super::method_handler::MethodHandler;
+use crate::run::Run;
+use crate::run::call_limiter::{CallPermit, is_foreign_caller};
+
+/// The API of one run. Every call passes the same checks; only permission, size and implementation differ, and those are
+/// the [`MethodHandler`]'s.
+pub(super) struct GuardedApi {
+    pub(super) run: Arc<Run>,
+    pub(super) caller: CallerKind,
+}
+
+/// Holder of a handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CallerKind {
+    /// The run's runner.
+    Runner,
+    /// A tool that is being called.
+    Tool,
+}
+
+macro_rules! define_dispatch {
+    ($(
+        $(#[doc = $group_doc:literal])+
+        $group:ident: $Group:ident {
+            $(
+                $(#[doc = $doc:literal])+
+                $name:literal needs $needs:literal,
+                $kind:ident $Method:ident($Request:ty) -> $Response:ty,
+                fn $call:ident($($argument:ident: $Argument:ty),*) = $build:expr;
+            )+
+        }
+    )+) => {
+        impl RunApiBackend for GuardedApi {
+            /// Each future is boxed by itself: the size of one handler's state is not paid for by the calls of another.
+            fn call(&self, request: ApiRequest) -> BoxFuture<'_, Result<ApiReply, ApiError>> {
+                match request {
+                    $($(ApiRequest::$Method(request) => Box::pin(self.serve::<methods::$Method>(request)),)+)+
+                }
+            }
+
+            fn default_model(&self) -> ModelId {
+                self.run.environment.options.model.clone()
+            }
+        }
+    };
+}
+
+capstan_protocol::run_api_methods!(define_dispatch);
+
+impl GuardedApi {
+    /// Serves a call, if it is admitted. It ends when the run does, even if its caller lives on. An answer that is a
+    /// stream counts as being served until it is dropped.
+    async fn serve<M: MethodHandler>(&self, request: M::Request) -> Result<ApiReply, ApiError> {
+        let permit = match self.admit::<M>(&request) {
+            Ok(permit) => permit,
+            Err(error) => return Err(self.run.record_refusal(M::METHOD, error).await),
+        };
+        let reply = self.handle_until_revoked::<M>(request).await?;
+        Ok(match M::into_reply(reply) {
+            reply @ ApiReply::Response(_) => reply,
+            ApiReply::Stream(items) => {
+                let revoked = self.run.call_limiter.revoked.clone().cancelled_owned();
+                ApiReply::Stream(items.take_until(revoked).inspect(move |_| _ = &permit).boxed())
+            }
+        })
+    }
+
+    async fn handle_until_revoked<M: MethodHandler>(&self, request: M::Request) -> Result<M::Reply, ApiError> {
+        let (run, limiter) = (&self.run, &self.run.call_limiter);
+        let reply = tokio::select! {
+            biased;
+            () = limiter.revoked.cancelled() => Err(limiter.revocation_error(run).unwrap_or_else(run_ended_error)),
+            reply = M::handle(run, request) => reply,
+        };
+        match reply {
+            Err(error) if is_refusal(&error) => Err(run.record_refusal(M::METHOD, error).await),
+            reply => reply,
+        }
+    }
+
+    /// Checks a call, in this order: the run is active, it is the one that calls, the request is small enough, calls do
+    /// not come too often, and the grant covers the call.
+    fn admit<M: MethodHandler>(&self, request: &M::Request) -> Result<CallPermit, ApiError> {
+        let run = &self.run;
+        if let Some(revoked) = run.call_limiter.revocation_error(run) {
+            return Err(revoked);
+        }
+        if is_foreign_caller(run) {
+            return Err(ApiError::new(ApiErrorCode::Unauthorized, "this is the handle of another run"));
+        }
+        run.call_limiter.check_size(M::METHOD, M::payload(run, request))?;
+        let permit = run.acquire_call_permit()?;
+        M::permission(run, request).check(&run.grant().may)?;
+        if self.caller == CallerKind::Tool && M::is_tool_step() {
+            // It would come between its own call and its result.
+            return Err(ApiError::new(ApiErrorCode::InvalidArgument, "a tool cannot call tools"));
+        }
+        Ok(permit)
+    }
+}
+
+/// Stands for the reason of a revocation, which is always known.
+fn run_ended_error() -> ApiError {
+    ApiError::new(ApiErrorCode::DeadlineExceeded, "this run has ended")
+}
+
+/// Tells a refusal from a failure: a failure of a provider or of the store has a cause.
+fn is_refusal(error: &ApiError) -> bool {
+    let is_refusal = match error.code {
+        ApiErrorCode::Unauthorized
+        | ApiErrorCode::DeadlineExceeded
+        | ApiErrorCode::PayloadTooLarge
+        | ApiErrorCode::RateLimited
+        | ApiErrorCode::InvalidArgument => true,
+        ApiErrorCode::NotFound | ApiErrorCode::RuntimeError => false,
+    };
+    is_refusal && error.cause.is_none()
+}

@@ -1,0 +1,144 @@
+//! Methods of `history.*`: the dialogue of a session.
+
+use std::sync::Arc;
+
+use capstan_hooks::contracts::methods::{HistoryPage, HistorySearch};
+use capstan_hooks::contracts::{ApiMethod, CursorPage, HistoryMessage, PageRequest};
+use capstan_protocol::run_api::HistorySearchCall;
+use capstan_protocol::{
+    ApiError, ChatMessage, EntryId, HistoryOperation, MessageRole, ReadScope, RunId, SessionId, TapeName,
+};
+use capstan_tape::{Entry, EntryKind, EntryOrder, Query, TapeAddress, TapeSlice, tape_name};
+use serde::Deserialize as _;
+
+use super::cursor::PagedList;
+use super::method_handler::MethodHandler;
+use super::required_permission::RequiredPermission;
+use super::{paging, store_api_error};
+use crate::payload_size::{PayloadSize, optional_text_size, text_size};
+use crate::run::Run;
+
+/// Maximum number of reads of the tape for one page.
+const MAX_HISTORY_READS: usize = 16;
+
+impl MethodHandler for HistoryPage {
+    fn permission(run: &Run, call: &PageRequest) -> RequiredPermission {
+        RequiredPermission::History(HistoryOperation::Page, required_reach(run, call.session.as_ref()))
+    }
+
+    fn payload(_: &Run, call: &PageRequest) -> PayloadSize {
+        PayloadSize::Arguments(page_request_size(call))
+    }
+
+    async fn handle(run: &Arc<Run>, call: PageRequest) -> Result<CursorPage<HistoryMessage>, ApiError> {
+        let (limit, tape) = (paging::clamp_limit(call.limit)?, resolve_tape(run, call.session.as_ref()).await?);
+        let mut place = TapeCursor::from_call(ApiMethod::HistoryPage, &tape, &call)?;
+        let mut items = Vec::new();
+        for _ in 0..MAX_HISTORY_READS {
+            let slice = TapeSlice { kinds: vec![EntryKind::Message], ..place.next_slice(limit - items.len()) };
+            let entries = run.environment.tapes.read(&tape, &slice).await.map_err(|error| store_api_error(&error))?;
+            let Some(last) = entries.last() else { return Ok(CursorPage { items, next: None }) };
+            place.last_read = Some(last.id);
+            items.extend(entries.iter().filter_map(dialogue_message));
+            if items.len() >= limit {
+                break;
+            }
+        }
+        Ok(CursorPage { items, next: place.encode_cursor() })
+    }
+}
+
+impl MethodHandler for HistorySearch {
+    fn permission(run: &Run, call: &HistorySearchCall) -> RequiredPermission {
+        RequiredPermission::History(HistoryOperation::Search, required_reach(run, call.session.as_ref()))
+    }
+
+    fn payload(_: &Run, call: &HistorySearchCall) -> PayloadSize {
+        PayloadSize::Arguments(text_size(&call.text))
+    }
+
+    async fn handle(run: &Arc<Run>, call: HistorySearchCall) -> Result<Vec<HistoryMessage>, ApiError> {
+        let (limit, tape) = (paging::clamp_limit(call.limit)?, resolve_tape(run, call.session.as_ref()).await?);
+        let query = Query { kinds: vec![EntryKind::Message], limit: Some(limit), ..Query::search(&call.text) };
+        let found = run.environment.tapes.query(&tape, &query).await.map_err(|error| store_api_error(&error))?;
+        Ok(found.iter().filter_map(dialogue_message).collect())
+    }
+}
+
+/// Reach that a grant must have to read a session.
+pub(super) fn required_reach(run: &Run, session: Option<&SessionId>) -> ReadScope {
+    match session {
+        Some(session) if *session != run.context.conversation.session_id => ReadScope::Workspace,
+        _ => ReadScope::Conversation,
+    }
+}
+
+pub(super) fn page_request_size(call: &PageRequest) -> u64 {
+    optional_text_size(call.cursor.as_deref()) + optional_text_size(call.session.as_ref().map(SessionId::as_str))
+}
+
+/// The message of an entry, if it is part of the dialogue.
+fn dialogue_message(entry: &Entry) -> Option<HistoryMessage> {
+    if entry.is_hidden() {
+        return None;
+    }
+    let message = ChatMessage::deserialize(&entry.payload).ok()?;
+    matches!(message.role, MessageRole::User | MessageRole::Assistant).then(|| HistoryMessage {
+        entry: entry.id,
+        role: message.role,
+        text: message.content.text(),
+        date: entry.date.as_str().to_owned(),
+        run_id: entry.run_id().map(RunId::new),
+    })
+}
+
+/// The tape of a session of the workspace, or the run's own with everything that the run has written.
+pub(super) async fn resolve_tape(run: &Run, session: Option<&SessionId>) -> Result<TapeName, ApiError> {
+    let other = session.filter(|session| **session != run.context.conversation.session_id);
+    if let Some(session) = other {
+        let workspace = run.environment.workspace_id.clone();
+        return Ok(tape_name(&TapeAddress { workspace, session: session.clone() }));
+    }
+    run.flush_before_read().await.map_err(|error| store_api_error(&error))?;
+    Ok(run.journal.tape().clone())
+}
+
+/// A place on a tape that is read page by page.
+pub(super) struct TapeCursor {
+    method: ApiMethod,
+    of: String,
+    order: EntryOrder,
+    /// The last entry that was read.
+    pub(super) last_read: Option<EntryId>,
+}
+
+impl TapeCursor {
+    /// The place at which a call begins to read.
+    pub(super) fn from_call(method: ApiMethod, tape: &TapeName, call: &PageRequest) -> Result<Self, ApiError> {
+        // The other way round it is another list.
+        let place = Self { method, of: format!("{tape} {:?}", call.order), order: call.order, last_read: None };
+        let Some(cursor) = &call.cursor else { return Ok(place) };
+        let at = place.paged_list().decode_cursor(cursor)?.parse().unwrap_or_default();
+        Ok(Self { last_read: Some(EntryId(at)), ..place })
+    }
+
+    /// The slice that follows.
+    pub(super) fn next_slice(&self, limit: usize) -> TapeSlice {
+        let slice = TapeSlice { order: self.order, limit: Some(limit), ..TapeSlice::default() };
+        match (self.order, self.last_read) {
+            (EntryOrder::OldestFirst, after) => TapeSlice { after, ..slice },
+            (EntryOrder::NewestFirst, before) => {
+                TapeSlice { up_to: before.map(|before| EntryId(before.0.saturating_sub(1))), ..slice }
+            }
+        }
+    }
+
+    /// The cursor of the next page.
+    pub(super) fn encode_cursor(&self) -> Option<String> {
+        self.last_read.map(|at| self.paged_list().encode_cursor(&at.to_string()))
+    }
+
+    fn paged_list(&self) -> PagedList<'_> {
+        PagedList { method: self.method, list_key: &self.of }
+    }
+}

@@ -1,0 +1,31 @@
+//! Handler of one method of the run API.
+
+use std::sync::Arc;
+
+use capstan_hooks::contracts::RunApiMethod;
+use capstan_protocol::ApiError;
+
+use super::required_permission::RequiredPermission;
+use crate::payload_size::PayloadSize;
+use crate::run::Run;
+
+/// Handler of one method: the authority it needs, the size of its request, and its implementation. The files of this
+/// folder have them by group; the [guard](super::guard) calls them.
+pub(super) trait MethodHandler: RunApiMethod {
+    /// True of a method that is a tool step of its own: no tool may open one during its call.
+    fn is_tool_step() -> bool {
+        false
+    }
+
+    /// Authority that a call needs of the grant.
+    fn permission(run: &Run, request: &Self::Request) -> RequiredPermission;
+
+    /// Size of the request, in bytes. Next to nothing unless a method says otherwise.
+    fn payload(run: &Run, request: &Self::Request) -> PayloadSize {
+        let _ = (run, request);
+        PayloadSize::Arguments(0)
+    }
+
+    /// Serves a call that was admitted.
+    fn handle(run: &Arc<Run>, request: Self::Request) -> impl Future<Output = Result<Self::Reply, ApiError>> + Send;
+}

@@ -1,0 +1,61 @@
+//! The run API: the only way from a runner to the host.
+//!
+//! [`guard`] admits every call and dispatches it to the [`method_handler::MethodHandler`] of its method. The handlers are
+//! in the files of their groups, each with the permission it needs and the size of its request beside it.
+
+mod artifacts;
+mod call_schedule;
+mod child_runs;
+mod cursor;
+mod events;
+mod guard;
+mod history;
+mod image_limit;
+mod knowledge;
+mod method_handler;
+mod model_reply;
+mod models;
+mod paging;
+mod platform;
+mod prompt;
+mod required_permission;
+mod session;
+mod state;
+mod steering;
+mod storage;
+mod tape;
+mod token_meter;
+mod tool_step;
+mod tools;
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use capstan_hooks::contracts::{ResultStream, RunApi};
+use capstan_protocol::RunResult;
+use futures::{StreamExt as _, stream};
+
+use self::guard::{CallerKind, GuardedApi};
+use crate::api_error::{hook_api_error, store_api_error, unauthorized_error, unrecorded_effects_error};
+use crate::run::{Run, call_limiter};
+
+/// Starts a run's runner, with a handle to the host. While it is polled, the run is known to be the caller. Its results
+/// carry the id of the run.
+pub(crate) fn call_runner(run: &Arc<Run>) -> ResultStream {
+    let run = Arc::clone(run);
+    let mut results = call_limiter::with_caller(&run, || {
+        run.runner.run(run.context.clone(), build_run_api(&run, CallerKind::Runner))
+    });
+    let next_result = move |context: &mut Context<'_>| {
+        let result = ready!(call_limiter::with_caller(&run, || results.poll_next_unpin(context)));
+        Poll::Ready(result.map(|result| RunResult { run_id: Some(run.id().clone()), ..result }))
+    };
+    stream::poll_fn(next_result).boxed()
+}
+
+/// The API of one run.
+fn build_run_api(run: &Arc<Run>, caller: CallerKind) -> RunApi {
+    let session_id = run.context.conversation.session_id.clone();
+    let backend = Arc::new(GuardedApi { run: Arc::clone(run), caller });
+    RunApi::new(run.id().clone(), session_id, run.cancelled.clone(), backend)
+}

@@ -1,0 +1,191 @@
+//! The answer of a model, as it is passed on to a runner.
+
+use std::sync::Arc;
+
+use capstan_hooks::args::{AfterLlmCallArgs, LlmOutcome, LlmRequest};
+use capstan_hooks::contracts::{ModelError, ModelErrorKind, ModelEvent, ModelResultStream, ModelStream};
+use capstan_protocol::{ApiError, ApiErrorCode, ModelOutput, ModelRequest, StreamEvent};
+use capstan_tape::{ModelCallEnd, ModelCallStatus, TapeEvent};
+use futures::{StreamExt as _, stream};
+
+use super::hook_api_error;
+use super::token_meter::TokenMeter;
+use crate::run::Run;
+use crate::run::open_calls::OpenModelCall;
+
+/// Maximum length of an answer, in bytes: many times the longest one of any model, and little enough for memory.
+const MAX_MODEL_REPLY_BYTES: usize = 8 * 1024 * 1024;
+
+/// Maximum length of a piece of it that is passed on, in bytes.
+const MAX_REPLY_CHUNK_BYTES: usize = 256 * 1024;
+
+/// Answer of a plugin in place of the provider, as a stream.
+pub(super) fn output_stream(output: ModelOutput) -> ModelStream {
+    let ModelOutput { text, tool_calls, usage, provider_meta } = output;
+    let text = (!text.is_empty()).then_some(ModelEvent::Text(text));
+    let calls = tool_calls.into_iter().map(ModelEvent::ToolCall);
+    let meta = (!provider_meta.is_empty()).then_some(ModelEvent::ProviderMeta(provider_meta));
+    let end = meta.into_iter().chain(usage.map(ModelEvent::Usage)).chain([ModelEvent::Stop]);
+    stream::iter(text.into_iter().chain(calls).chain(end).map(Ok)).boxed()
+}
+
+/// A call that was sent, or that a plugin answered in place of the model.
+pub(super) struct PendingModelCall {
+    run: Arc<Run>,
+    pub(super) request: Arc<ModelRequest>,
+    /// The answer so far.
+    output: ModelOutput,
+    /// The limit of tokens cut the answer short.
+    truncated: bool,
+    /// Length of the answer so far.
+    bytes: usize,
+}
+
+impl PendingModelCall {
+    pub(super) fn new(run: &Arc<Run>, request: ModelRequest) -> Self {
+        let (run, request) = (Arc::clone(run), Arc::new(request));
+        Self { run, request, output: ModelOutput::default(), truncated: false, bytes: 0 }
+    }
+
+    /// Passes the provider's events on. The call ends exactly once: on the tape, for the hooks, and as an open call. The
+    /// meter counts what was passed on, until the stream is dropped.
+    pub(super) fn into_results(
+        mut self,
+        mut events: ModelStream,
+        mut meter: Option<TokenMeter>,
+        open_call: Option<OpenModelCall>,
+    ) -> ModelResultStream {
+        let end_open_call = move || {
+            if let Some(open_call) = &open_call {
+                open_call.end();
+            }
+        };
+        let results = async_stream::stream! {
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(ModelEvent::Stop) => {
+                        let end = self.finish(Ok(())).await;
+                        end_open_call();
+                        yield end.map(|()| ModelEvent::Stop);
+                        return;
+                    }
+                    Ok(event) => {
+                        self.bytes += event_len(&event);
+                        if self.bytes > MAX_MODEL_REPLY_BYTES {
+                            let message = format!("the answer has more than the {MAX_MODEL_REPLY_BYTES} bytes allowed");
+                            let endless = ModelError::new(ModelErrorKind::Broken, message);
+                            let failure = self.fail(&endless).await;
+                            end_open_call();
+                            yield Err(failure);
+                            return;
+                        }
+                        self.collect_event(&event).await;
+                        for piece in split_event(event) {
+                            if let Some(meter) = &mut meter {
+                                meter.record_event(&piece);
+                            }
+                            yield Ok(piece);
+                        }
+                    }
+                    Err(error) => {
+                        let failure = self.fail(&error).await;
+                        end_open_call();
+                        yield Err(failure);
+                        return;
+                    }
+                }
+            }
+            let cut = ModelError::new(ModelErrorKind::Broken, "the model's stream ended before it was complete");
+            let failure = self.fail(&cut).await;
+            end_open_call();
+            yield Err(failure);
+        };
+        results.boxed()
+    }
+
+    async fn collect_event(&mut self, event: &ModelEvent) {
+        match event {
+            ModelEvent::Text(delta) => self.output.text.push_str(delta),
+            ModelEvent::ToolCall(call) => self.output.tool_calls.push(call.clone()),
+            ModelEvent::ProviderMeta(meta) => self.output.provider_meta.extend(meta.clone()),
+            ModelEvent::Usage(usage) => {
+                self.output.usage = Some(usage.clone());
+                self.run.emit(StreamEvent::Usage { usage: usage.clone() }).await;
+            }
+            ModelEvent::Truncated => {
+                self.truncated = true;
+                tracing::warn!("the answer of {} reached its limit of tokens and is not whole", self.request.model);
+            }
+            ModelEvent::Reasoning(_) | ModelEvent::Stop => {}
+        }
+    }
+
+    /// Puts the end of the call on the tape, with what it used as far as the provider said.
+    fn record_end(&self, end: Result<(), &ModelError>) {
+        let usage = self.output.usage.clone();
+        if let Some(usage) = &usage {
+            self.run.add_usage(usage);
+        }
+        let status = if end.is_ok() { ModelCallStatus::Ok } else { ModelCallStatus::Error };
+        let (model, truncated) = (self.request.model.clone(), self.truncated);
+        let end = ModelCallEnd { status, usage, model, truncated };
+        self.run.append(TapeEvent::ModelCallEnded(end).into());
+    }
+
+    /// Ends a call whose answer failed; gives the error for the runner, which is a hook's if that failed too.
+    async fn fail(&self, error: &ModelError) -> ApiError {
+        self.finish(Err(error)).await.err().unwrap_or_else(|| model_api_error(error))
+    }
+
+    /// The one end of the call: on the tape, and shown to the hooks.
+    pub(super) async fn finish(&self, end: Result<(), &ModelError>) -> Result<(), ApiError> {
+        self.record_end(end);
+        let outcome = end.map(|()| self.output.clone()).map_err(|error| error.message.clone());
+        let args = AfterLlmCallArgs {
+            request: LlmRequest(Arc::clone(&self.request)),
+            outcome: LlmOutcome(Arc::new(outcome)),
+            session_id: self.run.context.conversation.session_id.clone(),
+            state: self.run.state.clone(),
+        };
+        self.run.environment.hooks.after_llm_call(&args).await.map_err(|failure| hook_api_error(&failure))
+    }
+}
+
+/// Splits an event into pieces that a runner may pass on: a server that does not stream gives its whole answer at once.
+fn split_event(event: ModelEvent) -> Vec<ModelEvent> {
+    match event {
+        ModelEvent::Text(text) => split_text(text).into_iter().map(ModelEvent::Text).collect(),
+        ModelEvent::Reasoning(text) => split_text(text).into_iter().map(ModelEvent::Reasoning).collect(),
+        event => vec![event],
+    }
+}
+
+fn split_text(mut text: String) -> Vec<String> {
+    let mut pieces = Vec::new();
+    while text.len() > MAX_REPLY_CHUNK_BYTES {
+        let rest = text.split_off(text.floor_char_boundary(MAX_REPLY_CHUNK_BYTES));
+        pieces.push(std::mem::replace(&mut text, rest));
+    }
+    pieces.push(text);
+    pieces
+}
+
+/// Length of an event within the answer.
+fn event_len(event: &ModelEvent) -> usize {
+    match event {
+        ModelEvent::Text(delta) | ModelEvent::Reasoning(delta) => delta.len(),
+        ModelEvent::ToolCall(call) => call.function.name.len() + call.function.arguments.len(),
+        ModelEvent::ProviderMeta(_) | ModelEvent::Usage(_) | ModelEvent::Truncated | ModelEvent::Stop => 0,
+    }
+}
+
+pub(super) fn model_api_error(error: &ModelError) -> ApiError {
+    let (code, retryable) = match error.kind {
+        ModelErrorKind::UnknownModel => (ApiErrorCode::NotFound, false),
+        ModelErrorKind::RateLimited => (ApiErrorCode::RateLimited, true),
+        ModelErrorKind::ContextOverflow => (ApiErrorCode::PayloadTooLarge, false),
+        ModelErrorKind::Unreachable | ModelErrorKind::Broken => (ApiErrorCode::RuntimeError, true),
+        ModelErrorKind::Unauthorized | ModelErrorKind::Rejected => (ApiErrorCode::RuntimeError, false),
+    };
+    ApiError { code, message: error.message.clone(), retryable, cause: Some(error.kind.code().into()) }
+}

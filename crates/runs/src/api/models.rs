@@ -1,0 +1,253 @@
+//! Methods of `models.*`.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use capstan_hooks::LlmDecision;
+use capstan_hooks::args::{BeforeLlmCallArgs, LlmRequest};
+use capstan_hooks::contracts::methods::{ModelsCountTokens, ModelsInvoke, ModelsRerank, ModelsStream};
+use capstan_hooks::contracts::{
+    ModelCall, ModelError, ModelErrorKind, ModelResultStream, ModelStream, RequestBody, RerankCall, RerankScore,
+    TokenCount, collect_api_output,
+};
+use capstan_models::wire;
+use capstan_protocol::{
+    ApiError, ApiErrorCode, JsonObject, ModelId, ModelOperation, ModelOutput, ModelRequest, StreamEvent,
+};
+use capstan_tape::conversation;
+
+use super::method_handler::MethodHandler;
+use super::model_reply::{PendingModelCall, model_api_error, output_stream};
+use super::required_permission::RequiredPermission;
+use super::token_meter::{SentText, TokenMeter, budget_error};
+use super::{hook_api_error, image_limit, store_api_error, unauthorized_error};
+use crate::model_call_log;
+use crate::payload_size::{PayloadSize, model_call_size, text_size, tool_specs_size};
+use crate::run::Run;
+use crate::run::open_calls::OpenModelCall;
+
+impl MethodHandler for ModelsStream {
+    fn permission(run: &Run, call: &ModelCall) -> RequiredPermission {
+        model_permission(run, ModelOperation::Stream, call.model.as_ref())
+    }
+
+    fn payload(run: &Run, call: &ModelCall) -> PayloadSize {
+        model_call_payload(run, call)
+    }
+
+    async fn handle(run: &Arc<Run>, call: ModelCall) -> Result<ModelResultStream, ApiError> {
+        ModelSender { run, operation: ModelOperation::Stream }.open_stream(call).await
+    }
+}
+
+impl MethodHandler for ModelsInvoke {
+    fn permission(run: &Run, call: &ModelCall) -> RequiredPermission {
+        model_permission(run, ModelOperation::Invoke, call.model.as_ref())
+    }
+
+    fn payload(run: &Run, call: &ModelCall) -> PayloadSize {
+        model_call_payload(run, call)
+    }
+
+    async fn handle(run: &Arc<Run>, call: ModelCall) -> Result<ModelOutput, ApiError> {
+        let answer = ModelSender { run, operation: ModelOperation::Invoke }.open_stream(call).await?;
+        collect_api_output(answer).await
+    }
+}
+
+impl MethodHandler for ModelsCountTokens {
+    fn permission(run: &Run, call: &ModelCall) -> RequiredPermission {
+        model_permission(run, ModelOperation::CountTokens, call.model.as_ref())
+    }
+
+    fn payload(run: &Run, call: &ModelCall) -> PayloadSize {
+        model_call_payload(run, call)
+    }
+
+    async fn handle(_: &Arc<Run>, call: ModelCall) -> Result<TokenCount, ApiError> {
+        Ok(TokenCount::estimate(&call))
+    }
+}
+
+impl MethodHandler for ModelsRerank {
+    fn permission(run: &Run, call: &RerankCall) -> RequiredPermission {
+        model_permission(run, ModelOperation::Rerank, call.model.as_ref())
+    }
+
+    fn payload(_: &Run, call: &RerankCall) -> PayloadSize {
+        PayloadSize::Content(text_size(&call.query) + call.documents.iter().map(|text| text_size(text)).sum::<u64>())
+    }
+
+    async fn handle(_: &Arc<Run>, _: RerankCall) -> Result<Vec<RerankScore>, ApiError> {
+        let message = "no provider of models here can order texts by how well they fit";
+        Err(ApiError::new(ApiErrorCode::NotFound, message))
+    }
+}
+
+fn model_permission(run: &Run, operation: ModelOperation, model: Option<&ModelId>) -> RequiredPermission {
+    let model = model.unwrap_or(&run.environment.options.model);
+    RequiredPermission::Model(operation, model.to_string())
+}
+
+/// Size of a request to a model. A list of tools that the host has given out itself is not weighed with every step.
+fn model_call_payload(run: &Run, call: &ModelCall) -> PayloadSize {
+    let are_own = Arc::ptr_eq(&call.tools, run.environment.tools.specs());
+    PayloadSize::Content(model_call_size(call) + if are_own { 0 } else { tool_specs_size(&call.tools) })
+}
+
+/// Sends the model requests of a run, under the operation that its grant must cover.
+struct ModelSender<'a> {
+    run: &'a Arc<Run>,
+    operation: ModelOperation,
+}
+
+impl ModelSender<'_> {
+    /// Calls a model, as long as the run's budget lasts.
+    async fn open_stream(&self, call: ModelCall) -> Result<ModelResultStream, ApiError> {
+        let budget = &self.run.budget;
+        budget.begin_step().map_err(budget_error)?;
+        let sent_text = SentText::of_metered_call(budget, &call);
+        let open_call = OpenModelCall::begin(self.run, &call);
+        match self.send_with_fallbacks(call, open_call.as_ref()).await {
+            Ok((pending, events)) => {
+                let meter = sent_text.map(|text| TokenMeter::start(budget, text));
+                Ok(pending.into_results(events, meter, open_call))
+            }
+            Err(error) => {
+                if let Some(open_call) = open_call {
+                    open_call.end();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Sends a request, to the next model of the fallbacks where one fails.
+    async fn send_with_fallbacks(
+        &self,
+        call: ModelCall,
+        open_call: Option<&OpenModelCall>,
+    ) -> Result<(PendingModelCall, ModelStream), ApiError> {
+        let (run, options) = (self.run, &self.run.environment.options);
+        let request = Arc::new(ModelRequest {
+            model: call.model.unwrap_or_else(|| options.model.clone()),
+            system: call.system,
+            messages: call.messages,
+            tools: call.tools,
+            options: options.model_options.clone(),
+        });
+        self.check_allowed(&request.model)?;
+        run.ingest_message();
+        let mut asked = request;
+        let mut fallbacks: Option<std::vec::IntoIter<ModelId>> = None;
+        let mut cause: Option<ModelError> = None;
+        loop {
+            // Each model has an interception of its own: what may go to one may not go to another.
+            let request = match self.run_before_hooks(Arc::clone(&asked)).await? {
+                LlmDecision::Send(request) => ModelRequest::clone(&request),
+                LlmDecision::Finish(output) => {
+                    return Ok((PendingModelCall::new(run, ModelRequest::clone(&asked)), output_stream(*output)));
+                }
+            };
+            // An interception may have changed anything, so what is sent is checked and made valid after it.
+            self.check_allowed(&request.model)?;
+            let messages = image_limit::keep_newest_images(conversation::normalize_request(request.messages));
+            let request = ModelRequest { messages, ..request };
+            let fallbacks = fallbacks.get_or_insert_with(|| self.allowed_fallbacks(&request.model).into_iter());
+            if let Some(open_call) = open_call {
+                open_call.update(&request);
+            }
+            let attempt = self.send_request(&request).await?;
+            let call = PendingModelCall::new(run, request);
+            let error = match attempt {
+                Ok(events) => return Ok((call, events)),
+                Err(error) => error,
+            };
+            call.finish(Err(&error)).await?;
+            // A fallback model without a provider is not the reason why the first one failed.
+            let is_provided = run.environment.model_provider(call.request.model.provider()).is_some();
+            let told = cause.take().filter(|_| !is_provided).unwrap_or_else(|| error.clone());
+            let Some(next) = fallbacks.next().filter(|_| can_fall_back(error.kind)) else {
+                return Err(model_api_error(&told));
+            };
+            tracing::warn!("{error}; trying {next}");
+            asked = Arc::new(ModelRequest { model: next, ..ModelRequest::clone(&asked) });
+            cause = Some(told);
+        }
+    }
+
+    /// Refuses a model that the run may not use.
+    fn check_allowed(&self, model: &ModelId) -> Result<(), ApiError> {
+        if self.run.grant().may.models.allows(self.operation, &model.to_string()) {
+            Ok(())
+        } else {
+            Err(unauthorized_error(&format!("model {model}")))
+        }
+    }
+
+    /// The models to try when this one fails: those that the run may use.
+    fn allowed_fallbacks(&self, model: &ModelId) -> Vec<ModelId> {
+        let others = self.run.environment.options.fallback_models.iter().filter(|other| *other != model);
+        others.filter(|other| self.check_allowed(other).is_ok()).cloned().collect()
+    }
+
+    /// Records a request and sends it. The inner result is the model's; the outer one is the host's.
+    async fn send_request(&self, request: &ModelRequest) -> Result<Result<ModelStream, ModelError>, ApiError> {
+        let Some(provider) = self.run.environment.model_provider(request.model.provider()).cloned() else {
+            return Ok(Err(self.unknown_provider_error(request.model.provider())));
+        };
+        let body = provider.request_body(request);
+        let alike = || RequestBody { rest: JsonObject::new(), ..wire::openai_body(request) };
+        let recorded = body.as_ref().map_or_else(|| Cow::Owned(alike()), Cow::Borrowed);
+        // It is written out while the record of it is on its way to the log.
+        let text = async { Ok(body.as_ref().map(RequestBody::to_text)) };
+        let ((), text) = tokio::try_join!(biased; record_call(self.run, &recorded, &request.model), text)?;
+        let waits = |error: &ModelError, wait: Duration| {
+            let (reason, seconds) = (error.message.clone(), wait.as_secs_f64());
+            self.run.try_emit(StreamEvent::Waiting { reason, seconds });
+        };
+        Ok(provider.send_recorded(request, text, &waits).await)
+    }
+
+    fn unknown_provider_error(&self, name: &str) -> ModelError {
+        let known: Vec<&str> = self.run.environment.model_providers().collect();
+        let message = format!("there is no model provider {name:?}; known: {}", known.join(", "));
+        ModelError::new(ModelErrorKind::UnknownModel, message)
+    }
+
+    async fn run_before_hooks(&self, request: Arc<ModelRequest>) -> Result<LlmDecision, ApiError> {
+        let args = BeforeLlmCallArgs {
+            request: LlmRequest(request),
+            session_id: self.run.context.conversation.session_id.clone(),
+            state: self.run.state.clone(),
+        };
+        self.run.environment.hooks.before_llm_call(args).await.map_err(|failure| hook_api_error(&failure))
+    }
+}
+
+/// Records a request before it is sent. It is durable together with the answer: a power cut loses both, and the request
+/// is sent again.
+async fn record_call(run: &Run, body: &RequestBody, model: &ModelId) -> Result<(), ApiError> {
+    let number = {
+        let mut progress = run.progress();
+        progress.model_calls += 1;
+        progress.model_calls
+    };
+    let (contents, entry) = model_call_log::record_model_call(body, model, number, &run.environment.call_content_cache);
+    run.journal.extend(contents);
+    run.append(entry);
+    run.journal.flush_ordered().await.map_err(|error| store_api_error(&error))
+}
+
+/// Tells whether another model may succeed: the provider failed, and not the request.
+fn can_fall_back(kind: ModelErrorKind) -> bool {
+    match kind {
+        ModelErrorKind::Unreachable
+        | ModelErrorKind::Unauthorized
+        | ModelErrorKind::UnknownModel
+        | ModelErrorKind::RateLimited
+        | ModelErrorKind::Broken => true,
+        ModelErrorKind::ContextOverflow | ModelErrorKind::Rejected => false,
+    }
+}

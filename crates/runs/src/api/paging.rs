@@ -1,0 +1,49 @@
+//! Pages of key-value namespaces, and the lock of their changes.
+
+use std::sync::Arc;
+
+use capstan_hooks::contracts::CursorPage;
+use capstan_protocol::{ApiError, ApiErrorCode};
+use capstan_tape::KeyValueRecord;
+use tokio::sync::SemaphorePermit;
+
+use super::cursor::PagedList;
+use super::store_api_error;
+use crate::run::Run;
+
+/// Maximum number of items of a page.
+const MAX_API_PAGE_SIZE: usize = 200;
+
+/// Limits the number of items of a page. Zero is refused.
+pub(super) fn clamp_limit(limit: usize) -> Result<usize, ApiError> {
+    if limit == 0 {
+        return Err(ApiError::new(ApiErrorCode::InvalidArgument, "a limit is at least 1"));
+    }
+    Ok(limit.min(MAX_API_PAGE_SIZE))
+}
+
+/// A page of a namespace, by key.
+pub(super) async fn list_entries(
+    run: &Arc<Run>,
+    list: &PagedList<'_>,
+    cursor: Option<&str>,
+    limit: usize,
+) -> Result<CursorPage<KeyValueRecord>, ApiError> {
+    let limit = clamp_limit(limit)?;
+    let after = cursor.map(|cursor| list.decode_cursor(cursor)).transpose()?;
+    let store = run.environment.tapes.store();
+    // One more than is asked for tells whether there are more.
+    let found = store.key_value_page(list.list_key, after.as_deref(), limit + 1).await;
+    let mut items = found.map_err(|error| store_api_error(&error))?;
+    let has_more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().filter(|_| has_more).map(|last| list.encode_cursor(&last.key));
+    Ok(CursorPage { items, next })
+}
+
+/// Waits for the other changes of this run: the quota must not change between its check and the commit.
+pub(super) async fn lock_changes(run: &Run) -> Result<SemaphorePermit<'_>, ApiError> {
+    // It is never closed.
+    let permit = run.call_limiter.change_lock.acquire().await;
+    permit.map_err(|_| ApiError::new(ApiErrorCode::RuntimeError, "the run is ending"))
+}

@@ -1,0 +1,54 @@
+//! Methods of `prompt.*`: the host's prompts.
+
+use std::sync::Arc;
+
+use capstan_hooks::args::{ContinuePromptArgs, StepNumber, SystemPromptArgs};
+use capstan_hooks::contracts::methods::{PromptContinuation, PromptSystem};
+use capstan_hooks::points::{ContinuePrompt, SystemPrompt};
+use capstan_protocol::run_api::{ContinuationCall, EmptyCall};
+use capstan_protocol::{ApiError, ApiErrorCode, Content, ErrorCode};
+
+use super::hook_api_error;
+use super::method_handler::MethodHandler;
+use super::required_permission::RequiredPermission;
+use crate::run::Run;
+
+impl MethodHandler for PromptSystem {
+    fn permission(_: &Run, _: &EmptyCall) -> RequiredPermission {
+        RequiredPermission::Prompt
+    }
+
+    /// Joins the parts of all plugins, the lowest priority first, with a blank line between; empty ones are left out.
+    async fn handle(run: &Arc<Run>, _: EmptyCall) -> Result<String, ApiError> {
+        let args = SystemPromptArgs { prompt: run.prompt.clone(), state: run.state.clone() };
+        // The hook is synchronous and reads files: other sessions must not wait for a disk.
+        let run = Arc::clone(run);
+        let asked =
+            tokio::task::spawn_blocking(move || run.environment.hooks.call_all_sync::<SystemPrompt>(&args)).await;
+        let answers = asked.map_err(|error| {
+            tracing::error!(%error, "the system prompt was not made");
+            ApiError::new(ApiErrorCode::RuntimeError, "the system prompt could not be made")
+                .with_cause(ErrorCode::HookFailed)
+        })?;
+        let answers = answers.map_err(|failure| hook_api_error(&failure))?;
+        let parts = answers.into_iter().rev().filter_map(|answer| answer.value).filter(|part| !part.is_empty());
+        Ok(parts.collect::<Vec<_>>().join("\n\n"))
+    }
+}
+
+impl MethodHandler for PromptContinuation {
+    fn permission(_: &Run, _: &ContinuationCall) -> RequiredPermission {
+        RequiredPermission::Prompt
+    }
+
+    async fn handle(run: &Arc<Run>, call: ContinuationCall) -> Result<Option<Content>, ApiError> {
+        let args = ContinuePromptArgs {
+            step: StepNumber(call.step),
+            session_id: run.context.conversation.session_id.clone(),
+            state: run.state.clone(),
+        };
+        let decided = run.environment.hooks.call_first::<ContinuePrompt>(&args).await;
+        let content = decided.map_err(|failure| hook_api_error(&failure))?.map(|decided| decided.value);
+        Ok(content.filter(|content| !content.is_empty()))
+    }
+}

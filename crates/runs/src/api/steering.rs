@@ -1,0 +1,52 @@
+//! Methods of `steering.*`: messages that arrive during the run.
+
+use std::sync::Arc;
+
+use capstan_hooks::contracts::methods::SteeringTake;
+use capstan_protocol::run_api::EmptyCall;
+use capstan_protocol::{ApiError, Content};
+use capstan_turn::build_prompt;
+
+use super::method_handler::MethodHandler;
+use super::required_permission::RequiredPermission;
+use super::store_api_error;
+use crate::run::Run;
+
+impl MethodHandler for SteeringTake {
+    fn permission(_: &Run, _: &EmptyCall) -> RequiredPermission {
+        RequiredPermission::Steering
+    }
+
+    /// A message that has another binding, or none, is left for a turn of its own: what this run may do is not what that
+    /// one may. So is a message whose prompt cannot be built, and its turn will say so. What came after it is left with
+    /// it.
+    async fn handle(run: &Arc<Run>, _: EmptyCall) -> Result<Vec<Content>, ApiError> {
+        let mut prompts = Vec::new();
+        while let Some(offered) = run.steering.next_offered() {
+            match run.environment.bindings.resolve(&offered.inbound, offered.own_binding.as_ref()).await {
+                Ok(binding) if binding.as_ref() == Some(&run.binding) => {}
+                Ok(_) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "the binding of a message could not be told");
+                    break;
+                }
+            }
+            match build_prompt(&run.environment.hooks, &offered.inbound, &offered.session, &run.state).await {
+                Ok(prompt) if run.steering.ingest(&offered.key) => {
+                    let prompt = prompt.0.as_ref().clone();
+                    run.ingest_steered(&offered.key, prompt.clone());
+                    prompts.push(prompt);
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "a message could not be taken into a run");
+                    break;
+                }
+            }
+        }
+        if !prompts.is_empty() {
+            run.flush().await.map_err(|error| store_api_error(&error))?;
+        }
+        Ok(prompts)
+    }
+}

@@ -1,0 +1,205 @@
+//! Methods of `tape.*`: the session's tape.
+
+use std::sync::Arc;
+
+use capstan_hooks::contracts::methods::{
+    TapeAnchors, TapeHandoff, TapeInfo, TapeNote, TapeReset, TapeSay, TapeSearch, TapeView,
+};
+use capstan_protocol::run_api::{
+    AnchorsCall, EmptyCall, HandoffCall, NoteCall, ResetCall, SayCall, TapeEntry, TapeSearchCall, TapeSummary,
+};
+use capstan_protocol::{ApiError, ApiErrorCode, ChatMessage, TapeAccess};
+use capstan_tape::{
+    Entry, EntryDraft, EntryKind, EntryOrder, Fact, Query, TapeEventKind, TapeRepository, TapeSlice, conversation,
+};
+
+use super::method_handler::MethodHandler;
+use super::required_permission::RequiredPermission;
+use super::store_api_error;
+use crate::nesting;
+use crate::payload_size::{PayloadSize, content_size, json_size, text_size};
+use crate::run::{PendingHandoff, Run};
+
+/// Maximum number of entries of an answer: each may be a megabyte.
+const MAX_TAPE_ENTRIES_READ: usize = 200;
+/// Entries read at once to count them.
+const ENTRY_COUNT_PAGE_SIZE: usize = 100;
+
+const TAPE_READ: RequiredPermission = RequiredPermission::Tape(TapeAccess::Read);
+const TAPE_WRITE: RequiredPermission = RequiredPermission::Tape(TapeAccess::Write);
+
+impl MethodHandler for TapeView {
+    fn permission(_: &Run, _: &EmptyCall) -> RequiredPermission {
+        TAPE_READ
+    }
+
+    async fn handle(run: &Arc<Run>, _: EmptyCall) -> Result<Vec<ChatMessage>, ApiError> {
+        run.ingest_message();
+        // What the run has written and not committed is seen too: it is committed before anything is done with it.
+        let view = &run.environment.view;
+        let messages = run.journal.view(view.kinds(), |window| view.messages(window)).await;
+        Ok(conversation::normalize_request(messages.map_err(|error| store_api_error(&error))?))
+    }
+}
+
+impl MethodHandler for TapeHandoff {
+    fn permission(_: &Run, _: &HandoffCall) -> RequiredPermission {
+        TAPE_WRITE
+    }
+
+    fn payload(_: &Run, call: &HandoffCall) -> PayloadSize {
+        PayloadSize::Arguments(text_size(&call.name) + json_size(&call.state))
+    }
+
+    async fn handle(run: &Arc<Run>, call: HandoffCall) -> Result<(), ApiError> {
+        let HandoffCall { name, state } = call;
+        if name.trim().is_empty() {
+            return Err(ApiError::new(ApiErrorCode::InvalidArgument, "an anchor needs a name"));
+        }
+        nesting::check_nesting(&state)?;
+        run.request_handoff(PendingHandoff { name, state }).await.map_err(|error| store_api_error(&error))
+    }
+}
+
+impl MethodHandler for TapeNote {
+    fn permission(_: &Run, _: &NoteCall) -> RequiredPermission {
+        TAPE_WRITE
+    }
+
+    fn payload(_: &Run, call: &NoteCall) -> PayloadSize {
+        PayloadSize::Arguments(text_size(&call.name) + json_size(&call.data))
+    }
+
+    async fn handle(run: &Arc<Run>, call: NoteCall) -> Result<(), ApiError> {
+        let NoteCall { name, data } = call;
+        if TapeEventKind::is_reserved_name(&name) {
+            let message = format!("events named {name:?} are written by the host alone");
+            return Err(ApiError::new(ApiErrorCode::InvalidArgument, message));
+        }
+        nesting::check_nesting(&data)?;
+        run.append(EntryDraft::event(&name, data));
+        Ok(())
+    }
+}
+
+impl MethodHandler for TapeSay {
+    fn permission(_: &Run, _: &SayCall) -> RequiredPermission {
+        TAPE_WRITE
+    }
+
+    fn payload(_: &Run, call: &SayCall) -> PayloadSize {
+        PayloadSize::Content(content_size(&call.content))
+    }
+
+    async fn handle(run: &Arc<Run>, call: SayCall) -> Result<(), ApiError> {
+        nesting::check_nesting(&call.content)?;
+        run.append(EntryDraft::message(&ChatMessage::user(call.content)));
+        Ok(())
+    }
+}
+
+impl MethodHandler for TapeReset {
+    fn permission(_: &Run, _: &ResetCall) -> RequiredPermission {
+        TAPE_WRITE
+    }
+
+    async fn handle(run: &Arc<Run>, call: ResetCall) -> Result<(), ApiError> {
+        let tapes = flushed_tapes(run).await?;
+        let tape = run.journal.tape();
+        let refused = |why: &str| Err(ApiError::new(ApiErrorCode::InvalidArgument, why));
+        if !run.is_command() {
+            return refused("only a person can begin the tape anew; tape.handoff lets the context begin anew");
+        }
+        let mut in_flight = tapes.store().in_flight_events(Some(tape));
+        while let Some(event) = in_flight.next().await.map_err(|error| store_api_error(&error))? {
+            let is_ours = run.served_events.iter().any(|(key, _)| *key == event.key);
+            // One that only waits has its turn on the tape as it is then. Of one that a run had taken in the message would
+            // be gone.
+            if !is_ours && event.ingestion.is_some() {
+                return refused("another message of this session is being worked on; try again when it is answered");
+            }
+        }
+        run.journal.push(Fact::ResetTape { tape: tape.clone(), archive: call.archive });
+        for draft in EntryDraft::session_start() {
+            run.append(draft);
+        }
+        run.flush().await.map_err(|error| store_api_error(&error))
+    }
+}
+
+impl MethodHandler for TapeInfo {
+    fn permission(_: &Run, _: &EmptyCall) -> RequiredPermission {
+        TAPE_READ
+    }
+
+    async fn handle(run: &Arc<Run>, _: EmptyCall) -> Result<TapeSummary, ApiError> {
+        let tapes = flushed_tapes(run).await?;
+        let name = run.journal.tape();
+        let last = tapes.read(name, &TapeSlice::last_anchor()).await.map_err(|error| store_api_error(&error))?.pop();
+        let record = tapes.record(name).await.map_err(|error| store_api_error(&error))?;
+        let anchors = TapeSlice { kinds: vec![EntryKind::Anchor], ..TapeSlice::default() };
+        let since = TapeSlice { after: last.as_ref().map(|anchor| anchor.id), ..TapeSlice::default() };
+        Ok(TapeSummary {
+            name: name.clone(),
+            head: record.map(|record| record.head).unwrap_or_default(),
+            anchors: count_entries(run, anchors).await?,
+            last_anchor: last.as_ref().and_then(Entry::name).map(str::to_owned),
+            entries_since_last_anchor: count_entries(run, since).await?,
+        })
+    }
+}
+
+impl MethodHandler for TapeAnchors {
+    fn permission(_: &Run, _: &AnchorsCall) -> RequiredPermission {
+        TAPE_READ
+    }
+
+    async fn handle(run: &Arc<Run>, call: AnchorsCall) -> Result<Vec<TapeEntry>, ApiError> {
+        let tapes = flushed_tapes(run).await?;
+        let slice = TapeSlice {
+            kinds: vec![EntryKind::Anchor],
+            order: EntryOrder::NewestFirst,
+            limit: Some(call.limit.min(MAX_TAPE_ENTRIES_READ)),
+            ..TapeSlice::default()
+        };
+        let anchors = tapes.read(run.journal.tape(), &slice).await.map_err(|error| store_api_error(&error))?;
+        Ok(anchors.into_iter().map(TapeEntry::from).collect())
+    }
+}
+
+impl MethodHandler for TapeSearch {
+    fn permission(_: &Run, _: &TapeSearchCall) -> RequiredPermission {
+        TAPE_READ
+    }
+
+    fn payload(_: &Run, call: &TapeSearchCall) -> PayloadSize {
+        PayloadSize::Arguments(text_size(&call.text))
+    }
+
+    async fn handle(run: &Arc<Run>, call: TapeSearchCall) -> Result<Vec<TapeEntry>, ApiError> {
+        let tapes = flushed_tapes(run).await?;
+        let kinds = vec![EntryKind::Message, EntryKind::ToolCall, EntryKind::ToolResult, EntryKind::Anchor];
+        let query = Query { kinds, limit: Some(call.limit.min(MAX_TAPE_ENTRIES_READ)), ..Query::search(&call.text) };
+        let found = tapes.query(run.journal.tape(), &query).await.map_err(|error| store_api_error(&error))?;
+        Ok(found.into_iter().map(TapeEntry::from).collect())
+    }
+}
+
+/// The tapes, with everything that the run has written so far.
+async fn flushed_tapes(run: &Run) -> Result<&TapeRepository, ApiError> {
+    run.flush_before_read().await.map_err(|error| store_api_error(&error))?;
+    Ok(&run.environment.tapes)
+}
+
+/// Counts entries, of which only a few are in memory at once.
+async fn count_entries(run: &Run, mut slice: TapeSlice) -> Result<u64, ApiError> {
+    slice.limit = Some(ENTRY_COUNT_PAGE_SIZE);
+    let mut count = 0;
+    loop {
+        let page = run.environment.tapes.read(run.journal.tape(), &slice).await;
+        let page = page.map_err(|error| store_api_error(&error))?;
+        let Some(last) = page.last() else { return Ok(count) };
+        slice.after = Some(last.id);
+        count += page.len() as u64;
+    }
+}

@@ -1,0 +1,359 @@
+//! Methods of `tools.*`.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use capstan_hooks::ToolDecision;
+use capstan_hooks::args::{AfterToolCallArgs, BeforeToolCallArgs, PendingToolCall, ToolOutcome};
+use capstan_hooks::contracts::methods::{ToolsCall, ToolsCommand, ToolsDetail, ToolsList, ToolsRefuseCommand};
+use capstan_hooks::contracts::{ApiMethod, CommandCall, Tool, ToolContext};
+use capstan_policy::approval;
+use capstan_protocol::run_api::{CommandRefusalCall, EmptyCall, ToolDetailCall, ToolStepCall};
+use capstan_protocol::{
+    ApiError, ApiErrorCode, JsonObject, KnowledgeOperation, TapeAccess, ToolCall, ToolName, ToolOperation, ToolOutput,
+    ToolSpec,
+};
+use capstan_tape::conversation::UniqueCallIds;
+use capstan_tape::{CommandEnd, CommandStart, CommandStatus, EntryDraft, TapeEvent};
+use futures::FutureExt as _;
+use serde_json::Value;
+use tokio::sync::SemaphorePermit;
+
+use super::guard::CallerKind;
+use super::method_handler::MethodHandler;
+use super::required_permission::RequiredPermission;
+use super::tool_step::ToolStep;
+use super::{build_run_api, hook_api_error, store_api_error, unauthorized_error};
+use crate::nesting;
+use crate::payload_size::{PayloadSize, json_size, text_size, tool_calls_size};
+use crate::run::Run;
+use crate::spill;
+
+/// Maximum number of calls of a step.
+const MAX_STEP_CALLS: usize = 1_000;
+
+/// Tools, as a run may call them.
+pub(super) struct ToolsHandler(pub(super) Arc<Run>);
+
+impl MethodHandler for ToolsList {
+    /// None: the list is limited to the tools that the grant covers.
+    fn permission(_: &Run, _: &EmptyCall) -> RequiredPermission {
+        RequiredPermission::Nothing
+    }
+
+    async fn handle(run: &Arc<Run>, _: EmptyCall) -> Result<Arc<[ToolSpec]>, ApiError> {
+        let (tools, all) = (ToolsHandler(Arc::clone(run)), run.environment.tools.specs());
+        let may = |spec: &&ToolSpec| {
+            let is_there = tools.tool(spec.name.as_str()).is_some();
+            is_there && run.grant().may.tools.allows(ToolOperation::Detail, spec.name.as_str())
+        };
+        Ok(if all.iter().all(|spec| may(&spec)) { Arc::clone(all) } else { all.iter().filter(may).cloned().collect() })
+    }
+}
+
+impl MethodHandler for ToolsDetail {
+    /// None to learn that there is no such tool.
+    fn permission(run: &Run, call: &ToolDetailCall) -> RequiredPermission {
+        match run.environment.tools.get(&call.name) {
+            Some(_) => tool_permission(run, ToolOperation::Detail, &call.name),
+            None => RequiredPermission::Nothing,
+        }
+    }
+
+    fn payload(_: &Run, call: &ToolDetailCall) -> PayloadSize {
+        PayloadSize::Arguments(text_size(&call.name))
+    }
+
+    async fn handle(run: &Arc<Run>, call: ToolDetailCall) -> Result<ToolSpec, ApiError> {
+        let name = call.name;
+        let tool = ToolsHandler(Arc::clone(run)).tool(&name).map(|tool| tool.spec());
+        tool.ok_or_else(|| ApiError::new(ApiErrorCode::NotFound, format!("there is no tool {name}")))
+    }
+}
+
+impl MethodHandler for ToolsCall {
+    fn is_tool_step() -> bool {
+        true
+    }
+
+    fn permission(_: &Run, _: &ToolStepCall) -> RequiredPermission {
+        RequiredPermission::AnyTool(ToolOperation::Call)
+    }
+
+    fn payload(_: &Run, step: &ToolStepCall) -> PayloadSize {
+        PayloadSize::Content(tool_calls_size(&step.calls))
+    }
+
+    async fn handle(run: &Arc<Run>, step: ToolStepCall) -> Result<Vec<ToolOutput>, ApiError> {
+        let (tools, mut calls) = (ToolsHandler(Arc::clone(run)), step.calls);
+        check_calls(&calls)?;
+        assign_unique_ids(&mut calls);
+        let _step = StepGuard::acquire(run).await?;
+        run.ingest_message();
+        run.append(EntryDraft::tool_call(&calls));
+        if tools.has_effects(&calls) {
+            // A call that a crash cuts off must not be made again. One that only looks may be, and does not wait for the
+            // disk.
+            run.flush().await.map_err(|error| store_api_error(&error))?;
+        }
+        ToolStep::new(&tools, &calls).execute().await
+    }
+}
+
+impl MethodHandler for ToolsCommand {
+    fn is_tool_step() -> bool {
+        true
+    }
+
+    fn permission(run: &Run, call: &CommandCall) -> RequiredPermission {
+        tool_permission(run, ToolOperation::Call, &call.name)
+    }
+
+    fn payload(_: &Run, call: &CommandCall) -> PayloadSize {
+        PayloadSize::Arguments(text_size(&call.raw) + json_size(&call.arguments))
+    }
+
+    async fn handle(run: &Arc<Run>, call: CommandCall) -> Result<ToolOutput, ApiError> {
+        let tools = ToolsHandler(Arc::clone(run));
+        let Some(tool) = tools.tool(&call.name).cloned() else {
+            return Err(ApiError::new(ApiErrorCode::NotFound, format!("there is no command {}", call.name)));
+        };
+        let name = tool.spec().name;
+        run.mark_as_command();
+        let step = StepGuard::acquire(run).await?;
+        // On record before it is made: a command that a crash cuts off must not be made again.
+        let start = CommandStart { raw: call.raw.clone(), name: name.clone() };
+        run.append(TapeEvent::CommandStart(start).into());
+        run.flush().await.map_err(|error| store_api_error(&error))?;
+        let mut record = CommandGuard { tools: &tools, raw: call.raw, name, started_at: Instant::now(), output: None };
+        let output = tools.call_tool(ApiMethod::ToolsCommand, tool.as_ref(), call.arguments).await;
+        let output = spill::shorten_command_output(output);
+        record.output = Some(output.clone());
+        // An anchor that the command wrote stands before the event that tells of the command.
+        drop(step);
+        Ok(output)
+    }
+}
+
+impl MethodHandler for ToolsRefuseCommand {
+    fn is_tool_step() -> bool {
+        true
+    }
+
+    fn permission(_: &Run, _: &CommandRefusalCall) -> RequiredPermission {
+        RequiredPermission::Tape(TapeAccess::Write)
+    }
+
+    fn payload(_: &Run, call: &CommandRefusalCall) -> PayloadSize {
+        PayloadSize::Arguments(text_size(&call.raw) + text_size(&call.reason))
+    }
+
+    async fn handle(run: &Arc<Run>, call: CommandRefusalCall) -> Result<(), ApiError> {
+        // Beside a command that is running it would be taken for the end of that one.
+        let _step = StepGuard::acquire(run).await?;
+        let CommandRefusalCall { raw, reason } = call;
+        let status = CommandStatus::Error;
+        let end = CommandEnd { raw, name: None, status, elapsed_ms: None, output: Some(reason) };
+        run.append(TapeEvent::Command(end).into());
+        Ok(())
+    }
+}
+
+/// Permission for a tool by its own name: a model writes the name that it was given.
+fn tool_permission(run: &Run, operation: ToolOperation, name: &str) -> RequiredPermission {
+    let own = run.environment.tools.get(name).map(|tool| tool.spec().name.to_string());
+    RequiredPermission::Tool(operation, own.unwrap_or_else(|| name.to_owned()))
+}
+
+/// A running command. However it ends, also when its run is cancelled, it leaves one `command` event.
+struct CommandGuard<'a> {
+    tools: &'a ToolsHandler,
+    raw: String,
+    name: ToolName,
+    started_at: Instant,
+    output: Option<ToolOutput>,
+}
+
+impl Drop for CommandGuard<'_> {
+    fn drop(&mut self) {
+        let status = match &self.output {
+            None => CommandStatus::Cancelled,
+            Some(output) if output.is_error => CommandStatus::Error,
+            Some(_) => CommandStatus::Ok,
+        };
+        let end = CommandEnd {
+            raw: std::mem::take(&mut self.raw),
+            name: Some(self.name.clone()),
+            status,
+            elapsed_ms: Some(u64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(u64::MAX)),
+            output: self.output.as_ref().map(ToolOutput::text),
+        };
+        let did = self.tools.effectful_tool(self.name.as_str());
+        self.tools.0.append_atomic(Vec::new(), vec![TapeEvent::Command(end).into()], did);
+    }
+}
+
+/// The open step of a run, until it is dropped. The next one waits for it.
+struct StepGuard<'a> {
+    run: &'a Run,
+    _permit: SemaphorePermit<'a>,
+}
+
+impl<'a> StepGuard<'a> {
+    async fn acquire(run: &'a Run) -> Result<Self, ApiError> {
+        // It is never closed.
+        let turn = run.call_limiter.step_lock.acquire().await;
+        let turn = turn.map_err(|_| ApiError::new(ApiErrorCode::RuntimeError, "the run is ending"))?;
+        run.open_step();
+        Ok(Self { run, _permit: turn })
+    }
+}
+
+impl Drop for StepGuard<'_> {
+    /// Also one that was broken off ends: what the run does next is no part of it.
+    fn drop(&mut self) {
+        self.run.close_step();
+    }
+}
+
+impl ToolsHandler {
+    /// A tool by its own name or by the name a model was given. One that asks knowledge bases is there where the run may
+    /// ask one.
+    fn tool(&self, name: &str) -> Option<&Arc<dyn Tool>> {
+        let environment = &self.0.environment;
+        let may = &self.0.grant().may.knowledge_bases;
+        let may_ask =
+            || environment.knowledge().iter().any(|(base, _)| may.allows(KnowledgeOperation::Retrieve, &base.id));
+        environment.tools.get(name).filter(|tool| !tool.needs_knowledge() || may_ask())
+    }
+
+    /// A tool by its own name, if it may have done something: of one that only looks, or is not there, nothing has to be
+    /// checked.
+    pub(super) fn effectful_tool(&self, name: &str) -> Option<String> {
+        let tool = self.0.environment.tools.get(name).filter(|tool| !tool.is_read_only())?;
+        Some(tool.spec().name.to_string())
+    }
+
+    pub(super) fn has_effects(&self, calls: &[ToolCall]) -> bool {
+        calls.iter().any(|call| self.effectful_tool(&call.function.name).is_some())
+    }
+
+    /// The output of one call. Whatever is wrong with it, the model is told in words.
+    pub(super) async fn answer_call(&self, call: &ToolCall) -> ToolOutput {
+        let name = &call.function.name;
+        let Some(tool) = self.tool(name).cloned() else {
+            return ToolOutput::error(format!("there is no tool {name}"));
+        };
+        if !self.0.grant().may.tools.allows(ToolOperation::Call, tool.spec().name.as_str()) {
+            let refusal = unauthorized_error(&format!("tool {name}"));
+            self.0.record_refusal(ApiMethod::ToolsCall, refusal).await;
+            return ToolOutput::error(format!("the tool {name} is not allowed here"));
+        }
+        match parse_arguments(call) {
+            Ok(arguments) => self.call_tool(ApiMethod::ToolsCall, tool.as_ref(), arguments).await,
+            Err(reason) => ToolOutput::error(reason),
+        }
+    }
+
+    /// Calls a tool, with the interception hooks before and after. Whether it needs an approval is asked of the arguments
+    /// it would be called with.
+    async fn call_tool(&self, method: ApiMethod, tool: &dyn Tool, arguments: JsonObject) -> ToolOutput {
+        let mut call = PendingToolCall { name: tool.spec().name, arguments: Arc::new(arguments) };
+        let (hooks, session_id, state) =
+            (&self.0.environment.hooks, self.0.context.conversation.session_id.clone(), self.0.state.clone());
+        let before = BeforeToolCallArgs { call: call.clone(), session_id, state };
+        let output = match hooks.before_tool_call(before).await {
+            Ok(ToolDecision::Call(arguments)) => {
+                call.arguments = Arc::clone(&arguments);
+                if let Some(reason) =
+                    approval::refusal_reason(&self.0.grant().approvals, call.name.as_str(), &arguments)
+                {
+                    self.0.record_refusal(method, ApiError::new(ApiErrorCode::Unauthorized, reason.clone())).await;
+                    return self.run_after_hooks(call, ToolOutput::error(reason)).await;
+                }
+                let open = self.0.progress().open_calls.begin_tool(call.clone());
+                let output = self.execute(tool, JsonObject::clone(&arguments)).await;
+                self.0.progress().open_calls.end(open);
+                output
+            }
+            Ok(ToolDecision::Return(output)) => output,
+            Err(failure) => ToolOutput::error(hook_api_error(&failure).message),
+        };
+        self.run_after_hooks(call, output).await
+    }
+
+    /// The output of a call as the hooks leave it.
+    async fn run_after_hooks(&self, call: PendingToolCall, output: ToolOutput) -> ToolOutput {
+        let (hooks, session_id, state) =
+            (&self.0.environment.hooks, self.0.context.conversation.session_id.clone(), self.0.state.clone());
+        let outcome = ToolOutcome(Arc::new(output));
+        let output = match hooks.after_tool_call(AfterToolCallArgs { call, outcome, session_id, state }).await {
+            Ok(output) => Arc::unwrap_or_clone(output),
+            Err(failure) => ToolOutput::error(hook_api_error(&failure).message),
+        };
+        // A hook may have put in what the tool did not say.
+        nesting::replace_deep_output(self.0.environment.options.secret_masker.mask_output(output))
+    }
+
+    /// Executes a tool. A panic is the tool's own failure; a tool that does not answer in time is ended.
+    async fn execute(&self, tool: &dyn Tool, arguments: JsonObject) -> ToolOutput {
+        let settings = &self.0.environment.options;
+        let cancelled = self.0.cancelled.child_token();
+        // Whatever the tool has begun elsewhere hears of the end of the call, however it comes.
+        let _ended = cancelled.clone().drop_guard();
+        let context = ToolContext {
+            workspace: settings.workspace.path.clone(),
+            api: build_run_api(&self.0, CallerKind::Tool),
+            cancel_token: cancelled,
+            secrets: settings.secret_masker.clone(),
+        };
+        let call = AssertUnwindSafe(tool.call(arguments, context)).catch_unwind();
+        let answer = if tool.has_own_deadline() {
+            call.await
+        } else {
+            match tokio::time::timeout(settings.limits.tool_timeout, call).await {
+                Ok(answer) => answer,
+                Err(_) => return ToolOutput::error(tool_timeout_message(settings.limits.tool_timeout)),
+            }
+        };
+        let output = match answer {
+            Ok(Ok(output)) => output,
+            Ok(Err(error)) => ToolOutput::error(error.to_string()),
+            Err(_) => ToolOutput::error("the tool crashed"),
+        };
+        settings.secret_masker.mask_output(output)
+    }
+}
+
+/// Refuses a step with too many calls: each is kept in memory until all are answered.
+fn check_calls(calls: &[ToolCall]) -> Result<(), ApiError> {
+    if calls.len() > MAX_STEP_CALLS {
+        let message = format!("a step has at most {MAX_STEP_CALLS} calls, and these are {}", calls.len());
+        return Err(ApiError::new(ApiErrorCode::PayloadTooLarge, message));
+    }
+    calls.iter().try_for_each(nesting::check_nesting)
+}
+
+/// Gives the calls of a step an id each. A result is on record when it is there, in no certain order, and finds its call
+/// by the id: some models give two calls the same, or none.
+fn assign_unique_ids(calls: &mut [ToolCall]) {
+    let mut ids = UniqueCallIds::default();
+    for call in calls {
+        call.id = ids.assign(&call.id);
+    }
+}
+
+fn tool_timeout_message(limit: Duration) -> String {
+    format!("the tool did not answer within {} seconds and was ended; what it did is not known", limit.as_secs())
+}
+
+/// The arguments of a call, or what is wrong with them, in words for the model.
+pub(super) fn parse_arguments(call: &ToolCall) -> Result<JsonObject, String> {
+    let text = if call.function.arguments.trim().is_empty() { "{}" } else { call.function.arguments.as_str() };
+    match serde_json::from_str::<Value>(text) {
+        Ok(Value::Object(arguments)) => Ok(arguments),
+        Ok(_) => Err("the arguments must be a JSON object".to_owned()),
+        Err(error) => Err(format!("the arguments are not valid JSON: {error}")),
+    }
+}

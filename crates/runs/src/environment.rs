@@ -1,0 +1,117 @@
+//! Environment of runs: everything that all runs of a host share.
+
+use std::sync::Arc;
+
+use capstan_hooks::contracts::{Channel, KnowledgeBase, KnowledgeSource, ModelProvider, Runner};
+use capstan_hooks::points::{BuildTapeContext, ProvideKnowledge, ProvideModelOptions, ProvideRunners};
+use capstan_hooks::{HookError, HookRuntime};
+use capstan_protocol::{Descriptor, RunnerId, WorkspaceId};
+use capstan_tape::{DefaultView, TapeRepository, View};
+
+use crate::action_registry::ActionRegistry;
+use crate::active_runs::ActiveRuns;
+use crate::binding_resolver::BindingResolver;
+use crate::model_call_log::CallContentCache;
+use crate::options::RunOptions;
+use crate::tool_catalog::ToolCatalog;
+
+/// Everything that all runs of a host share.
+pub struct RunEnvironment {
+    pub(crate) hooks: HookRuntime,
+    pub(crate) options: RunOptions,
+    pub(crate) workspace_id: WorkspaceId,
+    pub(crate) tapes: TapeRepository,
+    pub(crate) bindings: BindingResolver,
+    pub(crate) view: Arc<dyn View>,
+    pub(crate) active_runs: ActiveRuns,
+    pub(crate) actions: ActionRegistry,
+    pub(crate) tools: Arc<ToolCatalog>,
+    /// Content that successive model calls have in common, as the last call recorded it.
+    pub(crate) call_content_cache: CallContentCache,
+    /// True if a plugin may replace the model stage.
+    has_model_stage_override: bool,
+    runners: Vec<Arc<dyn Runner>>,
+    models: Vec<Arc<dyn ModelProvider>>,
+    knowledge: Vec<(KnowledgeBase, Arc<dyn KnowledgeSource>)>,
+}
+
+/// Parts of a host that its runs depend on.
+pub struct RunDependencies<'a> {
+    /// Hooks, which also provide runners, models, tools and knowledge.
+    pub hooks: HookRuntime,
+    /// Tapes of the host.
+    pub tapes: TapeRepository,
+    /// Identity of the workspace.
+    pub workspace_id: WorkspaceId,
+    /// Bindings of the host.
+    pub bindings: BindingResolver,
+    /// Channels that perform platform actions.
+    pub channels: &'a [Arc<dyn Channel>],
+}
+
+impl RunEnvironment {
+    /// Environment of the runners, models, tools and knowledge bases that the start-up hooks provide.
+    pub fn from_hooks(parts: RunDependencies<'_>, options: RunOptions) -> Result<Self, HookError> {
+        let RunDependencies { hooks, tapes, workspace_id, bindings, channels } = parts;
+        let view = hooks.call_first_sync::<BuildTapeContext>(&())?.map(|decided| decided.value);
+        let knowledge =
+            hooks.collect_provided::<ProvideKnowledge, Arc<dyn KnowledgeSource>>(|source| source.knowledge_base().id);
+        Ok(Self {
+            tools: Arc::new(ToolCatalog::from_hooks(&hooks, !knowledge.is_empty())),
+            actions: ActionRegistry::from_channels(channels),
+            call_content_cache: CallContentCache::default(),
+            runners: hooks.collect_provided::<ProvideRunners, _>(|runner| runner.descriptor().id.to_string()),
+            models: hooks.collect_provided::<ProvideModelOptions, _>(|provider| provider.name().to_owned()),
+            knowledge: knowledge.into_iter().map(|source| (source.knowledge_base(), source)).collect(),
+            view: view.unwrap_or_else(|| Arc::new(DefaultView)),
+            has_model_stage_override: hooks.has_model_stage_override(),
+            active_runs: ActiveRuns::default(),
+            hooks,
+            options,
+            workspace_id,
+            tapes,
+            bindings,
+        })
+    }
+
+    /// Runs of this process.
+    pub fn active_runs(&self) -> &ActiveRuns {
+        &self.active_runs
+    }
+
+    /// Tools that models are offered.
+    pub fn tools(&self) -> &Arc<ToolCatalog> {
+        &self.tools
+    }
+
+    /// Descriptors of all runners.
+    pub fn runners(&self) -> Vec<Descriptor> {
+        self.runners.iter().map(|runner| runner.descriptor()).collect()
+    }
+
+    /// Runner by id.
+    pub(crate) fn runner(&self, id: &RunnerId) -> Option<&Arc<dyn Runner>> {
+        self.runners.iter().find(|runner| runner.descriptor().id == *id)
+    }
+
+    /// Whether a run of this runner may have effects that the host does not see: those of the runner itself, or of a
+    /// plugin that replaces it.
+    pub(crate) fn can_bypass_host(&self, runner: &Descriptor) -> bool {
+        !runner.capabilities.effects_through_host || self.has_model_stage_override
+    }
+
+    /// All knowledge bases.
+    pub(crate) fn knowledge(&self) -> &[(KnowledgeBase, Arc<dyn KnowledgeSource>)] {
+        &self.knowledge
+    }
+
+    /// Names of the model providers.
+    pub(crate) fn model_providers(&self) -> impl Iterator<Item = &str> {
+        self.models.iter().map(|provider| provider.name())
+    }
+
+    /// Model provider by name.
+    pub(crate) fn model_provider(&self, name: &str) -> Option<&Arc<dyn ModelProvider>> {
+        self.models.iter().find(|provider| provider.name() == name)
+    }
+}

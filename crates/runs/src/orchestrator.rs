@@ -1,0 +1,275 @@
+//! The only way to run.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use capstan_hooks::args::{BoundRunner, RunModelArgs};
+use capstan_policy::{Budget, EventScope, compute_grant};
+use capstan_protocol::{
+    AdapterContext, Binding, ConversationContext, EventKey, HistoryHandles, RunContext, RunId, RunResources,
+    RunTrigger, RuntimeContext, StreamEvent, Timestamp, Usage,
+};
+use capstan_tape::{EntryDraft, Fact, RunRecord, RunStatus};
+use capstan_turn::{ModelStage, StageEventSink, StageInput, StageOutcome, StageReport, TurnError};
+use tokio::sync::mpsc;
+
+use crate::actions;
+use crate::active_runs::ActiveRunGuard;
+use crate::active_turn::ActiveTurn;
+use crate::api;
+use crate::child_run;
+use crate::environment::RunEnvironment;
+use crate::journal::Journal;
+use crate::plugin_runner;
+use crate::results;
+use crate::results::{next_event, runner_stream};
+use crate::run::call_limiter::CallLimiter;
+use crate::run::open_calls;
+use crate::run::{MAX_QUEUED_STREAM_EVENTS, Run, TerminalResult};
+
+/// A run that has written nothing for so long is put on record by itself, so that it can be found and cancelled.
+const RUN_RECORD_DELAY: Duration = Duration::from_secs(1);
+
+/// Runs the model stage of turns: one run for each, under the binding that its events have.
+pub struct Orchestrator {
+    /// Environment that its runs share.
+    pub environment: Arc<RunEnvironment>,
+}
+
+/// Report of the run of a turn.
+#[derive(Debug)]
+pub struct RunReport {
+    /// Id of the run.
+    pub run_id: RunId,
+    /// Usage of the run, as far as known.
+    pub usage: Option<Usage>,
+    /// No output was given, so the turn goes on with the prompt as the reply.
+    pub has_no_output: bool,
+    /// Kept until the end of the run is on record.
+    pub active_guard: ActiveRunGuard,
+}
+
+#[async_trait]
+impl ModelStage for Orchestrator {
+    type Turn = ActiveTurn;
+    type Report = RunReport;
+
+    async fn run(&self, input: StageInput, turn: &ActiveTurn, events: &dyn StageEventSink) -> StageReport<RunReport> {
+        let Some(binding) = &turn.binding else {
+            tracing::info!(event = %input.inbound.event_id, "no binding fits, so nothing is done");
+            return StageReport { outcome: Ok(StageOutcome::Silent), run: None };
+        };
+        let (events_tx, from_api) = mpsc::channel(MAX_QUEUED_STREAM_EVENTS);
+        let (run, active_guard) = match self.open_run(&input, binding, turn, events_tx).await {
+            Ok(opened) => opened,
+            Err(error) => return StageReport { outcome: Err(error), run: None },
+        };
+        let outcome = tokio::select! {
+            // First: a tool that sees the cancellation too must not make the run look as if it had ended by itself.
+            biased;
+            () = turn.cancel_token.cancelled() => Err(TurnError::Cancelled),
+            end = tokio::time::timeout(self.environment.options.run_timeout, self.drive_run(&run, &input, from_api, events)) => {
+                end.unwrap_or(Err(TurnError::Timeout))
+            }
+            never = self.record_after_delay(&turn.journal) => match never {},
+        };
+        run.revoke_api(run_status(&outcome));
+        // What it had begun and not ended was dropped with it.
+        child_run::end_open_children(&run, run_status(&outcome)).await;
+        open_calls::notify_interrupted_calls(&run).await;
+        let usage = self.close_run(&run, &outcome);
+        let has_no_output = matches!(outcome, Ok(StageOutcome::NoOutput));
+        StageReport { outcome, run: Some(RunReport { run_id: run.id().clone(), usage, has_no_output, active_guard }) }
+    }
+}
+
+impl Orchestrator {
+    /// Resolves the runner, computes the grant, builds the context, and writes the run into the ledger.
+    async fn open_run(
+        &self,
+        input: &StageInput,
+        binding: &Arc<Binding>,
+        turn: &ActiveTurn,
+        events: mpsc::Sender<StreamEvent>,
+    ) -> Result<(Arc<Run>, ActiveRunGuard), TurnError> {
+        let runner = self.environment.runner(&binding.runner_id).cloned();
+        let runner = runner.ok_or_else(|| TurnError::UnknownRunner(binding.runner_id.clone()))?;
+        let now = self.environment.options.clock.now();
+        let descriptor = runner.descriptor();
+        let bypasses_host = self.environment.can_bypass_host(&descriptor);
+        let grant = compute_grant(&descriptor.permissions, binding, EventScope::from(&*input.inbound));
+        let context = self.build_context(input, binding, turn, now, RunResources { grant });
+        // From before it is on record: nobody may take it for a run of a dead process.
+        let active_guard = self.environment.active_runs.register(context.run_id.clone(), turn.cancel_token.clone());
+        turn.journal.push(Fact::OpenRun(Box::new(RunRecord {
+            run_id: context.run_id.clone(),
+            session: input.session.clone(),
+            tape: turn.journal.tape().clone(),
+            begins_after: turn.begins_after,
+            parent: None,
+            event: EventKey::from(&*input.inbound),
+            others: turn.events.iter().skip(1).map(|(key, _)| key.clone()).collect(),
+            binding: binding.binding_id.clone(),
+            runner: binding.runner_id.clone(),
+            grant: context.resources.grant.clone(),
+            status: RunStatus::Created,
+            started_at: now,
+            ended_at: None,
+            usage: None,
+            bypasses_host,
+            cancel_requested: false,
+        })));
+        if bypasses_host {
+            // What it does the host does not see, so that it began must be on record before it does anything. Every
+            // other run is on record with the first thing it does.
+            turn.journal.start_run(&context.run_id);
+            turn.journal.flush().await?;
+        }
+        let limits = &self.environment.options.limits;
+        let run = Run {
+            environment: Arc::clone(&self.environment),
+            journal: Arc::clone(&turn.journal),
+            runner,
+            binding: Arc::clone(binding),
+            context,
+            prompt: input.prompt.clone(),
+            served_events: turn.events.clone(),
+            steering: Arc::clone(&turn.steering),
+            state: input.state.clone(),
+            cancelled: turn.cancel_token.clone(),
+            events,
+            budget: Arc::new(Budget::new(limits.max_steps, limits.max_run_tokens)),
+            depth: 0,
+            progress: Mutex::default(),
+            call_limiter: CallLimiter::new(limits.api, self.environment.options.run_timeout),
+        };
+        Ok((Arc::new(run), active_guard))
+    }
+
+    /// Most runs soon write something, and are on record with it.
+    async fn record_after_delay(&self, journal: &Arc<Journal>) -> Infallible {
+        tokio::time::sleep(RUN_RECORD_DELAY).await;
+        if let Err(error) = journal.flush().await {
+            // What the run writes next fails too, and says so.
+            tracing::warn!(%error, "a run could not be put on record");
+        }
+        std::future::pending().await
+    }
+
+    fn build_context(
+        &self,
+        input: &StageInput,
+        binding: &Binding,
+        turn: &ActiveTurn,
+        now: Timestamp,
+        resources: RunResources,
+    ) -> RunContext {
+        let event = (*input.inbound).clone();
+        let settings = &self.environment.options;
+        let timeout = i64::try_from(settings.run_timeout.as_millis()).unwrap_or(i64::MAX);
+        RunContext {
+            run_id: RunId::generate(),
+            trigger: RunTrigger { kind: event.event_type.clone(), binding_id: binding.binding_id.clone() },
+            conversation: ConversationContext {
+                session_id: input.session.clone(),
+                conversation_id: event.conversation_id.clone(),
+                thread_id: event.thread_id.clone(),
+            },
+            actor: event.actor.clone(),
+            subject: event.subject.clone(),
+            input: event.input.clone(),
+            delivery: event.delivery.clone(),
+            resources,
+            context: HistoryHandles { tape: turn.journal.tape().clone() },
+            state: input.state.values(),
+            runtime: RuntimeContext {
+                workspace: settings.workspace.to_text(),
+                started_at: now,
+                deadline: Some(now.plus_millis(timeout)),
+            },
+            config: binding.runner_config.clone(),
+            adapter: AdapterContext { prompt: Some(input.prompt.0.as_ref().clone()) },
+            metadata: event.metadata.clone(),
+            event,
+        }
+    }
+
+    /// Lets the model hooks decide, and journals what whoever decided does.
+    async fn drive_run(
+        &self,
+        run: &Arc<Run>,
+        input: &StageInput,
+        from_api: mpsc::Receiver<StreamEvent>,
+        events: &dyn StageEventSink,
+    ) -> Result<StageOutcome, TurnError> {
+        let (run_to_start, from_api) = (Arc::clone(run), Mutex::new(Some(from_api)));
+        let start = move || {
+            let from_api = from_api.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+            Some(runner_stream(Arc::clone(&run_to_start), from_api, api::call_runner))
+        };
+        let args = RunModelArgs {
+            prompt: input.prompt.clone(),
+            session_id: input.session.clone(),
+            state: input.state.clone(),
+            runner: BoundRunner::new(start),
+        };
+        let Some(mut decided) = self.environment.hooks.run_model_stage(&args).await? else {
+            run.ingest_message();
+            return Ok(StageOutcome::NoOutput);
+        };
+        let is_stand_in = !run.progress().runner_started;
+        let plugin = decided.plugin.clone();
+        let who = || if is_stand_in { format!("the plugin {plugin}") } else { run.runner_label() };
+        let crashed = |error: &TurnError| {
+            run.save_partial();
+            run.append(EntryDraft::error("run_model", &error.public_message()));
+        };
+        while let Some(event) = next_event(&mut decided.value, who).await.inspect_err(crashed)? {
+            if is_stand_in {
+                plugin_runner::record_plugin_event(run, &event).await;
+            }
+            events.emit(&event).await;
+            if is_stand_in && run.progress().terminal.is_some() {
+                break;
+            }
+        }
+        if is_stand_in {
+            plugin_runner::finish_plugin_run(run);
+        }
+        let terminal = run.progress().terminal.clone();
+        match terminal {
+            Some(TerminalResult::Failed(failure)) => Err(TurnError::Run(failure)),
+            Some(TerminalResult::Completed { silent: true }) => Ok(StageOutcome::Silent),
+            Some(TerminalResult::Completed { silent: false }) | None => Ok(StageOutcome::Output(run.output())),
+        }
+    }
+
+    /// Writes the end of the run into the journal; it is committed with the turn's outcome. Returns the usage of the run.
+    fn close_run(&self, run: &Run, end: &Result<StageOutcome, TurnError>) -> Option<Usage> {
+        if end.is_err() {
+            run.save_partial();
+        }
+        actions::end_open_actions(run);
+        results::record_anomalies(run);
+        let status = run_status(end);
+        let usage = run.progress().usage.clone();
+        run.journal.push(Fact::EndRun {
+            run_id: run.id().clone(),
+            status,
+            usage: usage.clone(),
+            ended_at: self.environment.options.clock.now(),
+        });
+        usage
+    }
+}
+
+fn run_status(end: &Result<StageOutcome, TurnError>) -> RunStatus {
+    match end {
+        Ok(_) => RunStatus::Completed,
+        Err(TurnError::Cancelled) => RunStatus::Cancelled,
+        Err(TurnError::Timeout) => RunStatus::Timeout,
+        Err(_) => RunStatus::Failed,
+    }
+}

@@ -1,0 +1,53 @@
+//! A plugin's `run_model` or `run_model_stream`, standing in for the binding's runner inside the same run.
+
+use capstan_protocol::{ResultBody, RunResult, StreamEvent};
+use capstan_turn::RunError;
+
+use crate::results;
+use crate::run::{Run, TerminalResult};
+
+/// Journals what a stand-in emits, as if a runner had yielded it.
+pub(crate) async fn record_plugin_event(run: &Run, event: &StreamEvent) {
+    let body = match event.clone() {
+        StreamEvent::Text { delta } => ResultBody::MessageDelta { delta },
+        StreamEvent::ToolCall { call } => ResultBody::ToolCallStarted { call },
+        StreamEvent::ToolResult { call_id, name, output } => ResultBody::ToolCallCompleted { call_id, name, output },
+        StreamEvent::Usage { usage } => {
+            run.add_usage(&usage);
+            return;
+        }
+        StreamEvent::Error { message } => {
+            run.progress().last_error = Some(message);
+            return;
+        }
+        StreamEvent::Reasoning { .. } | StreamEvent::Waiting { .. } | StreamEvent::Final { .. } => return,
+    };
+    results::handle_result(run, RunResult::from(body)).await;
+}
+
+/// The stand-in's stream has ended: its text becomes one message. Errors and nothing else are a failure.
+pub(crate) fn finish_plugin_run(run: &Run) {
+    let terminal = run.progress().terminal.clone();
+    if let Some(TerminalResult::Failed(failure)) = terminal {
+        run.save_partial();
+        run.append(capstan_tape::EntryDraft::error("run_model", &failure.message));
+        return;
+    }
+    run.flush_runner_tool_calls();
+    let (text, said_before, last_error) = {
+        let mut progress = run.progress();
+        let said_before = !progress.completed_text.is_empty();
+        (std::mem::take(&mut progress.partial_text), said_before, progress.last_error.take())
+    };
+    let terminal = match last_error {
+        Some(message) if text.is_empty() && !said_before => TerminalResult::Failed(RunError { message, code: None }),
+        _ => TerminalResult::Completed { silent: false },
+    };
+    run.ingest_message();
+    if let TerminalResult::Failed(failure) = &terminal {
+        run.append(capstan_tape::EntryDraft::error("run_model", &failure.message));
+    } else if !text.is_empty() || !said_before {
+        run.complete_message(text.into(), Default::default());
+    }
+    run.progress().terminal.get_or_insert(terminal);
+}

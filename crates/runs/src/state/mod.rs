@@ -1,0 +1,129 @@
+//! What runners want remembered, by whom it is about.
+
+pub(crate) mod commit;
+
+use capstan_protocol::{ApiError, ApiErrorCode, JsonObject, StateScope};
+use capstan_tape::{
+    EntryDraft, Fact, FactOutput, KeyValueRecord, NamespaceRecord, QuotaUpdate, StateChange, StateKeyChange,
+    StoreError, TapeEvent,
+};
+use serde_json::{Value, json};
+
+use crate::api_error::store_api_error;
+use crate::nesting;
+use crate::payload_size::json_size;
+use crate::run::{Run, dropped_result_entry};
+use crate::state_admin::{MAX_STATE_KEY_LEN, RunnerNamespace};
+
+/// The space in which this run keeps what it remembers about somebody; none if the event does not tell of such a one.
+/// Every runner has its own.
+pub(crate) fn state_namespace(run: &Run, scope: StateScope) -> Option<String> {
+    let context = &run.context;
+    let event = &context.event;
+    let at_source = |id: &str| json!([event.source, event.bot_id, id]);
+    let owner = match scope {
+        // A child has its session's.
+        StateScope::Conversation => json!(run.journal.session_tape()),
+        StateScope::Actor => at_source(&context.actor.as_ref()?.id),
+        StateScope::Subject => {
+            let subject = context.subject.as_ref()?;
+            json!([event.source, event.bot_id, subject.kind, subject.id])
+        }
+        StateScope::Binding => json!(context.trigger.binding_id),
+        StateScope::Runner => Value::Null,
+        StateScope::Workspace => json!(run.environment.workspace_id),
+    };
+    Some(RunnerNamespace::State { runner: run.runner.descriptor().id, scope, owner }.stored_name())
+}
+
+/// The space, if the grant covers it.
+pub(crate) fn granted_namespace(run: &Run, scope: StateScope) -> Result<String, ApiError> {
+    let space = state_namespace(run, scope).filter(|_| run.grant().may.state.contains(&scope));
+    space.ok_or_else(|| {
+        let message = format!("the grant of this run does not cover state of scope {}", json!(scope));
+        ApiError::new(ApiErrorCode::Unauthorized, message)
+    })
+}
+
+/// Sets keys of a scope, and tells of it: on disk when this returns. `null` removes a key.
+pub(crate) async fn set_state(run: &Run, scope: StateScope, values: &JsonObject) -> Result<(), ApiError> {
+    let mut change = build_state_change(run, scope, values)?;
+    change.accepted_entry = run.journal.next_entry(run.id(), change.accepted_entry);
+    let assigned = run.journal.flush_with(vec![Fact::UpdateWithinQuota(Box::new(change))]).await;
+    match assigned.map_err(|error| store_api_error(&error))?.as_slice() {
+        [FactOutput::WithinQuota(false)] => Err(state_quota_error(run, scope)),
+        _ => Ok(()),
+    }
+}
+
+/// Sets keys of a scope with the next commit: where nothing comes between, with the one that ends the run. If others have
+/// taken the room by then nothing is set, and the tape tells so.
+pub(crate) async fn set_state_deferred(run: &Run, scope: StateScope, values: &JsonObject) -> Result<(), ApiError> {
+    let mut change = build_state_change(run, scope, values)?;
+    let failed = |error: StoreError| store_api_error(&error);
+    if run.journal.has_pending_change(&change.namespace) {
+        // How much there is must be known.
+        run.flush().await.map_err(failed)?;
+    }
+    let store = run.environment.tapes.store();
+    let known = store.namespace(&change.namespace).await.map_err(failed)?;
+    let mut space =
+        known.unwrap_or_else(|| NamespaceRecord::empty(&*change.namespace, run.environment.options.clock.now()));
+    for kept in &change.changes {
+        let before = store.key_value(&change.namespace, &kept.key).await.map_err(failed)?;
+        space.update_totals(before.as_ref(), kept.unless_removed());
+    }
+    if !change.is_within_quota(&space) {
+        return Err(state_quota_error(run, scope));
+    }
+    let refusal = state_quota_error(run, scope).to_string();
+    change.accepted_entry = run.journal.next_entry(run.id(), change.accepted_entry);
+    change.rejected_entry = Some(EntryDraft {
+        payload: dropped_result_entry("state.updated", &refusal).payload,
+        ..change.accepted_entry.clone()
+    });
+    run.journal.push(Fact::UpdateWithinQuota(Box::new(change)));
+    Ok(())
+}
+
+/// The change that sets keys of a scope. Refuses what is never kept, whatever is there.
+fn build_state_change(run: &Run, scope: StateScope, values: &JsonObject) -> Result<QuotaUpdate, ApiError> {
+    let space = granted_namespace(run, scope)?;
+    let limits = run.grant().state_limits;
+    let (at, by) = (run.environment.options.clock.now(), Some(run.id().clone()));
+    let (mut changes, mut told) = (Vec::new(), Vec::new());
+    for (key, value) in values {
+        if key.is_empty() || key.len() > MAX_STATE_KEY_LEN {
+            let message = format!("a key of state has 1 to {MAX_STATE_KEY_LEN} bytes");
+            return Err(ApiError::new(ApiErrorCode::InvalidArgument, message));
+        }
+        nesting::check_nesting(value)?;
+        let (size, most) = (json_size(value), limits.value_bytes);
+        if size > most {
+            let message = format!("the value of {key} has {size} bytes, more than the {most} allowed");
+            return Err(ApiError::new(ApiErrorCode::PayloadTooLarge, message));
+        }
+        told.push(StateKeyChange { key: key.clone(), bytes: (!value.is_null()).then_some(size) });
+        let (space, key, value, by) = (space.clone(), key.clone(), value.clone(), by.clone());
+        changes.push(KeyValueRecord { space, key, value, at, by });
+    }
+    let told = TapeEvent::StateChanged(StateChange { scope, changes: told }).into();
+    Ok(QuotaUpdate {
+        namespace: space,
+        changes,
+        max_rows: limits.keys,
+        max_bytes: limits.total_bytes,
+        tape: run.journal.tape().clone(),
+        accepted_entry: told,
+        rejected_entry: None,
+    })
+}
+
+fn state_quota_error(run: &Run, scope: StateScope) -> ApiError {
+    let (scope, limits) = (json!(scope), run.grant().state_limits);
+    let message = format!(
+        "state of scope {scope} would have more than the {} keys and {} bytes allowed",
+        limits.keys, limits.total_bytes
+    );
+    ApiError::new(ApiErrorCode::PayloadTooLarge, message)
+}

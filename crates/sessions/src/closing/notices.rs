@@ -1,0 +1,121 @@
+//! Notices: what is said when events end without a reply. Each takes the way of a reply, and a turn has one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use capstan_hooks::args::{ErrorStage, NoticeRequest};
+use capstan_hooks::{HookRuntime, InboundEvent};
+use capstan_protocol::{EventKey, OutboundMessage};
+use capstan_runs::{BindingResolver, Orchestrator};
+use capstan_tape::{DispatchVote, EntryDraft, InFlightEvent, OutboundDispatch, TapeEvent};
+use capstan_turn::{DispatchReport, TurnError, TurnPipeline};
+
+use crate::accepted_event::TurnBatch;
+use capstan_delivery::route_outbound;
+
+/// The one notice of events that end without a reply.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PreparedNotice {
+    /// Its text.
+    pub(crate) text: Option<String>,
+    /// The message for the outbox, where the dispatch staged it.
+    pub(crate) outbound: Option<OutboundMessage>,
+    /// Entry with the flags of its dispatch.
+    pub(crate) dispatch_entry: Option<EntryDraft>,
+}
+
+/// What was said about events that a dead process left, by the first of them.
+#[derive(Debug, Default)]
+pub(crate) struct NoticeCache(HashMap<EventKey, PreparedNotice>);
+
+impl NoticeCache {
+    /// Prepares the notice of events once: however often their end is tried to be written, it is the same.
+    pub(crate) async fn prepare_once(
+        &mut self,
+        notices: &NoticeDispatcher,
+        events: &[InFlightEvent],
+        group: Option<&TurnBatch>,
+        error: &TurnError,
+    ) -> PreparedNotice {
+        let Some(first) = events.first() else { return notices.prepare_notice(group, error).await };
+        if let Some(said) = self.0.get(&first.key) {
+            return said.clone();
+        }
+        let said = notices.prepare_notice(group, error).await;
+        self.0.insert(first.key.clone(), said.clone());
+        said
+    }
+}
+
+/// Notifies observers of failed turns, and dispatches notices to users.
+pub(crate) struct NoticeDispatcher {
+    pub(crate) hooks: HookRuntime,
+    pub(crate) turn_pipeline: Arc<TurnPipeline<Orchestrator>>,
+    pub(crate) bindings: BindingResolver,
+}
+
+impl NoticeDispatcher {
+    /// Tells the observers why events of a dead process end, and dispatches the one notice. There is no batch where none
+    /// of the events can be read any more.
+    async fn prepare_notice(&self, batch: Option<&TurnBatch>, error: &TurnError) -> PreparedNotice {
+        let text = self.notify_observers(batch.map(|batch| &batch.inbound), error).await;
+        let notice = match batch {
+            Some(batch) => self.dispatch_notice(batch, text).await,
+            None => PreparedNotice::default(),
+        };
+        PreparedNotice { text: notice.text.or_else(|| Some(error.public_message())), ..notice }
+    }
+
+    /// Tells the observers why events end without a reply, and returns the notice that they request for the user.
+    pub(crate) async fn notify_observers(&self, inbound: Option<&InboundEvent>, error: &TurnError) -> Option<String> {
+        let notice = NoticeRequest::default();
+        self.hooks.notify_error(ErrorStage::Turn, error.to_report(), inbound.cloned(), &notice).await;
+        inbound.and_then(|_| notice.text().map(str::to_owned))
+    }
+
+    /// Dispatches a notice as a reply is dispatched. A failure of the hooks is logged, and the notice is sent without them.
+    pub(crate) async fn dispatch_notice(&self, batch: &TurnBatch, text: Option<String>) -> PreparedNotice {
+        let notice = PreparedNotice { text, ..PreparedNotice::default() };
+        let Some(text) = &notice.text else { return notice };
+        let outbound = OutboundMessage::notice(&batch.inbound, batch.lead.session.clone(), text.clone());
+        let Some(outbound) = self.route_notice(outbound, batch).await else { return notice };
+        match self.turn_pipeline.dispatch_outbound(&batch.inbound, outbound.clone()).await {
+            Ok(dispatched) => PreparedNotice {
+                outbound: dispatched.is_staged.then_some(outbound),
+                dispatch_entry: Some(dispatch_report_entry(&dispatched)),
+                ..notice
+            },
+            Err(error) => {
+                tracing::warn!(%error, "the notice could not be dispatched by the hooks");
+                PreparedNotice { outbound: Some(outbound), ..notice }
+            }
+        }
+    }
+
+    /// Routes a notice about events that may have had no turn in this process.
+    async fn route_notice(&self, outbound: OutboundMessage, batch: &TurnBatch) -> Option<OutboundMessage> {
+        let lead = &batch.lead;
+        let binding = if let Some(binding) = &lead.binding {
+            Some(Arc::clone(binding))
+        } else {
+            let resolved = self.bindings.resolve(&lead.inbound, lead.own_binding.as_ref()).await;
+            resolved.unwrap_or_else(|error| {
+                tracing::warn!(%error, "the binding of an event cannot be read, so its notice goes where it came from");
+                None
+            })
+        };
+        route_outbound(outbound, &batch.inbound, binding.as_ref().map(|binding| &binding.delivery_policy))
+    }
+}
+
+/// Who said that a message was sent, or staged, and who that it was not.
+pub(crate) fn dispatch_report_entry(dispatched: &DispatchReport) -> EntryDraft {
+    let votes = dispatched.sent_by.iter().map(|(plugin, sent)| DispatchVote { plugin: plugin.clone(), sent: *sent });
+    let dispatch = OutboundDispatch {
+        kind: dispatched.outbound.kind,
+        channel: dispatched.outbound.channel.clone(),
+        chat_id: dispatched.outbound.chat_id.clone(),
+        sent: votes.collect(),
+    };
+    TapeEvent::Outbound(dispatch).into()
+}

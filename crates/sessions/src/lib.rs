@@ -1,0 +1,45 @@
+//! Sessions: intake, session actors, leases, the end of turns, and recovery.
+//!
+//! [`EventIntake`] makes an event durable before its source is acknowledged, and passes it to the actor of its session.
+//! A session has one actor while it is active and one turn at a time, under a lease that holds over all processes of a
+//! home. The end of a turn (outcomes, entries, outbox rows) is one commit. [`RecoverySweeper`] finds what dead processes
+//! left, and [`conservation`] proves that no accepted event was lost.
+//!
+//! [`SessionService`] wires these components. The crate runs turns through [`capstan_runs::Orchestrator`] and sends
+//! replies through [`capstan_delivery::Outbox`]; it knows neither runners nor models.
+
+mod accepted_event;
+mod active_sessions;
+mod closing;
+pub mod conservation;
+mod duplicate_replies;
+mod error;
+mod intake;
+mod intake_policy;
+mod lease;
+mod lease_keeper;
+mod lifecycle;
+mod process_liveness;
+mod recovery;
+mod recovery_sweeper;
+mod running_turns;
+mod served_event;
+mod service;
+mod session_actor;
+mod session_pool;
+mod split_by_binding;
+#[cfg(test)]
+mod test_support;
+mod turn_executor;
+
+pub use error::HostError;
+pub use intake::EventIntake;
+pub use lease::LeaseOwner;
+pub use lifecycle::HostLifecycle;
+pub use process_liveness::{OrphanedWork, ProcessLiveness};
+pub use recovery_sweeper::RecoverySweeper;
+pub use served_event::{IncomingEvent, ServedEvent};
+pub use service::{SessionDependencies, SessionOptions, SessionService};
+
+/// Session whose tape records changes that belong to no conversation, such as changes of bindings.
+pub const SYSTEM_SESSION: &str = "system";

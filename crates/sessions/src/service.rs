@@ -1,0 +1,254 @@
+//! Session service: wires the components of this crate.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use capstan_delivery::{ChannelDirectory, Outbox, OutboxOptions};
+use capstan_hooks::HookRuntime;
+use capstan_hooks::contracts::IntakeOptions;
+use capstan_protocol::{ChannelName, Clock, SessionId, TapeName, WorkspaceId};
+use capstan_runs::{ActiveRuns, BindingResolver, Orchestrator, ToolCatalog};
+use capstan_tape::{TapeAddress, TapeRepository, tape_name};
+use capstan_turn::TurnPipeline;
+
+use crate::active_sessions::ActiveSessions;
+use crate::closing::TurnCloser;
+use crate::closing::notices::NoticeDispatcher;
+use crate::duplicate_replies::DuplicateReplies;
+use crate::intake::{AdmissionPlanner, AnchoredTapes, EventCommitter, IntakeQueues};
+use crate::intake_policy::IntakePolicy;
+use crate::lease_keeper::LeaseKeeper;
+use crate::recovery::SessionRecovery;
+use crate::running_turns::RunningTurns;
+use crate::session_actor::SessionParts;
+use crate::session_pool::SessionPool;
+use crate::turn_executor::TurnExecutor;
+use crate::{EventIntake, HostError, HostLifecycle, LeaseOwner, RecoverySweeper};
+
+/// Options of a [`SessionService`].
+#[derive(Debug, Clone)]
+pub struct SessionOptions {
+    /// Maximum size of the input of an event, in bytes.
+    pub max_message_bytes: usize,
+    /// Maximum number of events that wait in one session.
+    pub max_queued_events: usize,
+    /// Timeout of a run, which a lease outlasts.
+    pub run_timeout: Duration,
+    /// Timeout of the wait for a session that another process works on.
+    pub session_wait_timeout: Duration,
+    /// Intake options that override those of a channel.
+    pub intake_overrides: BTreeMap<ChannelName, IntakeOptions>,
+    /// Owner of the leases of this process.
+    pub lease_owner: LeaseOwner,
+    /// Clock.
+    pub clock: Clock,
+}
+
+/// Components that a [`SessionService`] depends on.
+pub struct SessionDependencies {
+    /// Hooks of the host.
+    pub hooks: HookRuntime,
+    /// Tapes of the host.
+    pub tapes: TapeRepository,
+    /// Identity of the workspace.
+    pub workspace_id: WorkspaceId,
+    /// Channels of the host.
+    pub channels: ChannelDirectory,
+    /// Bindings of the host.
+    pub bindings: BindingResolver,
+    /// Tools of the host.
+    pub tools: Arc<ToolCatalog>,
+    /// Runs of this process.
+    pub active_runs: ActiveRuns,
+    /// Pipeline that turns go through.
+    pub turn_pipeline: TurnPipeline<Orchestrator>,
+}
+
+/// Sessions of a host: takes events in, runs their turns, and recovers what dead processes left. Cheap to clone.
+#[derive(Clone)]
+pub struct SessionService {
+    intake: Arc<EventIntake>,
+    sweeper: Arc<RecoverySweeper>,
+    recovery: Arc<SessionRecovery>,
+    pool: SessionPool,
+    outbox: Outbox,
+    lifecycle: HostLifecycle,
+    tapes: TapeRepository,
+    workspace_id: WorkspaceId,
+    owner: LeaseOwner,
+}
+
+impl SessionService {
+    /// Wires the components. No task runs until an event arrives.
+    pub fn new(parts: SessionDependencies, options: SessionOptions) -> Self {
+        let SessionDependencies { hooks, tapes, workspace_id, channels, bindings, tools, active_runs, .. } = parts;
+        let SessionOptions { lease_owner: owner, clock, .. } = options;
+        let lifecycle = HostLifecycle::default();
+        let turn_pipeline = Arc::new(parts.turn_pipeline);
+        let outbox_options = OutboxOptions {
+            workspace_id: workspace_id.clone(),
+            owner: Arc::new(owner.clone()),
+            tasks: lifecycle.tasks.clone(),
+            stop_token: lifecycle.stop_token.clone(),
+            abort_token: lifecycle.abort_token.clone(),
+        };
+        let outbox = Outbox::new(outbox_options, channels.clone(), tapes.clone());
+        let closer = Arc::new(TurnCloser {
+            notices: NoticeDispatcher {
+                hooks: hooks.clone(),
+                turn_pipeline: Arc::clone(&turn_pipeline),
+                bindings: bindings.clone(),
+            },
+            outbox: outbox.clone(),
+            tapes: tapes.clone(),
+            owner: owner.clone(),
+            clock: clock.clone(),
+            abort_token: lifecycle.abort_token.clone(),
+        });
+        let leases = LeaseKeeper {
+            tapes: tapes.clone(),
+            owner: owner.clone(),
+            clock: clock.clone(),
+            run_timeout: options.run_timeout,
+            session_wait_timeout: options.session_wait_timeout,
+        };
+        let intake_policy = IntakePolicy { channels: channels.clone(), overrides: Arc::new(options.intake_overrides) };
+        let recovery = Arc::new(SessionRecovery {
+            tapes: tapes.clone(),
+            workspace_id: workspace_id.clone(),
+            channels: channels.clone(),
+            intake_policy: intake_policy.clone(),
+            owner: owner.clone(),
+            clock: clock.clone(),
+            active_runs,
+            tools: Arc::clone(&tools),
+            closer: Arc::clone(&closer),
+            outbox: outbox.clone(),
+        });
+        let session_parts = SessionParts {
+            sessions: ActiveSessions::default(),
+            running_turns: RunningTurns::default(),
+            lifecycle: lifecycle.clone(),
+            leases: leases.clone(),
+            bindings: bindings.clone(),
+            recovery: Arc::clone(&recovery),
+            executor: TurnExecutor { turn_pipeline, channels: channels.clone() },
+            closer: Arc::clone(&closer),
+            outbox: outbox.clone(),
+            tapes: tapes.clone(),
+            clock: clock.clone(),
+            is_sweeping: AtomicBool::new(false),
+        };
+        let pool = SessionPool { parts: Arc::new(session_parts), max_queued_events: options.max_queued_events };
+        let sweeper = Arc::new(RecoverySweeper {
+            recovery: Arc::clone(&recovery),
+            pool: pool.clone(),
+            outbox: outbox.clone(),
+            tapes: tapes.clone(),
+            lifecycle: lifecycle.clone(),
+            is_started: AtomicBool::new(false),
+        });
+        let intake = Arc::new(EventIntake {
+            planner: AdmissionPlanner {
+                has_model_stage_override: hooks.has_model_stage_override(),
+                hooks: hooks.clone(),
+                tapes: tapes.clone(),
+                channels: channels.clone(),
+                bindings,
+                intake_policy,
+                tools,
+                leases: leases.clone(),
+            },
+            committer: EventCommitter {
+                tapes: tapes.clone(),
+                workspace_id: workspace_id.clone(),
+                owner: owner.clone(),
+                clock: clock.clone(),
+                leases: leases.clone(),
+                anchored_tapes: AnchoredTapes::default(),
+            },
+            duplicates: DuplicateReplies {
+                tapes: tapes.clone(),
+                channels: channels.clone(),
+                outbox: outbox.clone(),
+                owner: owner.clone(),
+                lifecycle: lifecycle.clone(),
+                recovery: Arc::clone(&recovery),
+                pool: pool.clone(),
+            },
+            hooks,
+            tapes: tapes.clone(),
+            workspace_id: workspace_id.clone(),
+            channels,
+            clock,
+            max_message_bytes: options.max_message_bytes,
+            leases,
+            queues: IntakeQueues::default(),
+            pool: pool.clone(),
+            closer,
+            outbox: outbox.clone(),
+            lifecycle: lifecycle.clone(),
+        });
+        Self { intake, sweeper, recovery, pool, outbox, lifecycle, tapes, workspace_id, owner }
+    }
+
+    /// Intake of events.
+    pub fn intake(&self) -> &Arc<EventIntake> {
+        &self.intake
+    }
+
+    /// Sweeper for what dead processes left.
+    pub fn sweeper(&self) -> &Arc<RecoverySweeper> {
+        &self.sweeper
+    }
+
+    /// Tasks and tokens of the host.
+    pub fn lifecycle(&self) -> &HostLifecycle {
+        &self.lifecycle
+    }
+
+    /// Recovers one session, and delivers the orphaned messages of its channel, which has to listen already.
+    pub async fn recover_session(&self, session: &SessionId) -> Result<(), HostError> {
+        self.outbox.adopt_orphaned_messages().await?;
+        let tape = self.session_tape_name(session);
+        let (orphaned, _) = self.recovery.partition_orphaned(&tape).await?;
+        if !orphaned.is_empty() {
+            self.pool.reserve(&tape)?.request_recovery(orphaned.len());
+        }
+        Ok(())
+    }
+
+    /// Cancels the running turn of a session in this process: it ends with its outcome recorded, and queued events get
+    /// their turns. Returns whether there was one.
+    pub fn cancel_turn(&self, session: &SessionId) -> bool {
+        self.pool.parts.running_turns.cancel(&self.session_tape_name(session))
+    }
+
+    /// Number of events without an outcome that this process could settle: its own, and orphaned ones of channels that
+    /// listen here.
+    pub async fn count_unsettled(&self) -> Result<usize, HostError> {
+        let mut count = 0;
+        let mut events = self.tapes.store().in_flight_events(None);
+        while let Some(event) = events.next().await? {
+            let is_mine = event.owner.as_deref() == Some(self.owner.name());
+            let can_settle = is_mine || self.recovery.is_orphaned_event(&event).await?;
+            let is_ours = match self.tapes.record(&event.tape).await? {
+                Some(record) => self.recovery.is_workspace_tape(&record),
+                None => false,
+            };
+            count += usize::from(can_settle && is_ours);
+        }
+        Ok(count)
+    }
+
+    /// Number of active sessions, conversations in intake, and chats with pending deliveries.
+    pub fn active_counts(&self) -> (usize, usize, usize) {
+        (self.pool.parts.sessions.active_count(), self.intake.queues.queue_count(), self.outbox.queue_count())
+    }
+
+    fn session_tape_name(&self, session: &SessionId) -> TapeName {
+        tape_name(&TapeAddress { workspace: self.workspace_id.clone(), session: session.clone() })
+    }
+}
