@@ -1,4 +1,4 @@
-//! What channels can do on their platforms.
+//! Registry of the platform actions that channels offer.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use serde_json::Value;
 
 use super::{ActionDenial, MAX_ACTION_NAME_LEN};
 
-/// How deep arguments and answers may be nested, so that the tape can be read again.
+/// Maximum nesting of arguments and answers, so that their entries on the tape stay readable.
 const MAX_ACTION_NESTING: usize = 64;
 
-/// The actions of every channel, with what checks their arguments.
+/// The actions of all channels, with the validators of their arguments.
 #[derive(Default)]
 pub(crate) struct ActionRegistry(HashMap<ChannelName, HashMap<String, Validator>>);
 
 impl ActionRegistry {
-    /// Asks the channels. An action that cannot be checked is left out, and somebody is told.
+    /// Collects the actions of the channels. An action whose schema is not valid is skipped with a warning.
     pub(crate) fn from_channels(channels: &[Arc<dyn Channel>]) -> Self {
         Self(channels.iter().map(|channel| (channel.name(), channel_validators(channel.as_ref()))).collect())
     }
 
-    /// Refuses what the channel cannot do, and what it cannot do like this.
+    /// Rejects an action that the channel does not offer, and arguments that its schema does not allow.
     pub(super) fn check(
         &self,
         channel: &ChannelName,
@@ -47,11 +47,11 @@ fn channel_validators(channel: &dyn Channel) -> HashMap<String, Validator> {
     for action in channel.actions() {
         match jsonschema::validator_for(&action.parameters) {
             _ if action.name.is_empty() || action.name.len() > MAX_ACTION_NAME_LEN => {
-                tracing::warn!(channel = %channel.name(), "an action is left out: its name is empty or too long");
+                tracing::warn!(channel = %channel.name(), "skipping an action: its name is empty or too long");
             }
             Err(error) => {
                 let (channel, action) = (channel.name(), action.name);
-                tracing::warn!(%channel, action, %error, "an action is left out: its schema is not valid");
+                tracing::warn!(%channel, action, %error, "skipping an action: its schema is not valid");
             }
             Ok(validator) => _ = actions.insert(action.name, validator),
         }
@@ -59,11 +59,11 @@ fn channel_validators(channel: &dyn Channel) -> HashMap<String, Validator> {
     actions
 }
 
-/// What the tape can take of a platform's answer: one that is too large or too deep is left out.
+/// Replaces an answer that is too large or nested too deeply for the tape.
 pub(super) fn limit_answer(answer: Value, most: u64) -> Value {
     let bytes = answer.to_string().len() as u64;
     if bytes > most {
-        return Value::String(format!("the answer of {bytes} bytes was left out: the host takes {most}"));
+        return Value::String(format!("the answer was left out: it has {bytes} bytes, more than the {most} allowed"));
     }
     if is_deeper_than(&answer, MAX_ACTION_NESTING) {
         return Value::String(format!("the answer was left out: it is nested deeper than {MAX_ACTION_NESTING} levels"));

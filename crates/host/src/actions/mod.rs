@@ -1,8 +1,8 @@
 //! Actions on the platform that an event came from.
 //!
-//! An action is done if the runner asks for such, the binding allows it and the channel can do it; whatever is not done is
-//! on record with the reason. One that is done is so at most once: that it begins is on disk before the channel is asked,
-//! and one whose end nobody saw is never asked for again.
+//! An action is performed if the runner requests it, the binding allows it and the channel offers it; a refusal is
+//! recorded with its reason. An action is performed at most once: its start is durable before the channel is called, and
+//! an action whose end was not recorded is never repeated.
 
 mod action_registry;
 mod recorded_actions;
@@ -23,22 +23,22 @@ pub(crate) use self::recorded_actions::{RecordedActions, collect_family_actions,
 use crate::api::store_api_error;
 use crate::runs::run::Run;
 
-/// How long the name of an action may be.
+/// Maximum length of the name of an action, in bytes.
 const MAX_ACTION_NAME_LEN: usize = 128;
 
-/// Who does not let an action be done.
+/// Reason why an action is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ActionDenial {
-    /// The runner's permissions do not name it.
+    /// The runner's permissions do not include the action.
     #[error("the runner {0} does not ask for it")]
     Runner(RunnerId),
-    /// The binding's policy does not name it.
+    /// The binding's policy does not include the action.
     #[error("the binding {0} does not allow it")]
     Binding(BindingId),
-    /// The event came from where no such thing can be done.
+    /// The channel of the event does not offer the action.
     #[error("the channel {0} has no such action")]
     Channel(ChannelName),
-    /// It cannot be done with these arguments.
+    /// The arguments do not match the schema of the action.
     #[error("its arguments are not valid: {0}")]
     Arguments(String),
 }
@@ -62,17 +62,17 @@ impl ActionDenial {
     }
 }
 
-/// The actions of a run that have begun and not ended, and how many there were.
+/// The actions of a run: those that are still open, and the names of all that were started.
 #[derive(Default)]
 pub(crate) struct RunActions {
     open: Vec<(ActionId, String)>,
-    /// What was asked for, by name.
+    /// Names of all started actions, in order.
     started: Vec<String>,
 }
 
 impl Run {
-    /// Who withholds an action from this run, if somebody does. The grant decides; the runner's permissions only say on
-    /// whose account it is.
+    /// Reason why this run may not perform an action, if it may not. The grant decides; the runner's permissions only tell
+    /// whether the runner or the binding is named as the reason.
     pub(crate) fn action_denial(&self, action: &str) -> Option<ActionDenial> {
         let runner = self.runner.descriptor();
         if self.grant().may.platform_api.allows(action) {
@@ -84,14 +84,14 @@ impl Run {
         }
     }
 
-    /// Has something done on the platform, if everybody allows it. Whatever becomes of it is on record.
+    /// Performs an action on the platform, if it is allowed. The result or the refusal is recorded.
     pub(crate) async fn perform_action(&self, request: ActionRequest) -> Result<Value, ApiError> {
         let channel = match self.resolve_action_channel(&request) {
             Ok(channel) => channel,
             Err(denial) => {
                 let name: String = request.action.chars().take(MAX_ACTION_NAME_LEN).collect();
                 self.record_refused_action(&name, &denial);
-                let message = format!("the action {name} was not done: {denial}");
+                let message = format!("the action {name} was not performed: {denial}");
                 return Err(ApiError::new(denial.code(), message));
             }
         };
@@ -99,7 +99,7 @@ impl Run {
         if let Err(error) = self.flush().await {
             self.end_action(
                 &action.id,
-                ActionEnd::Failed { reason: "the store failed before the channel was asked".to_owned() },
+                ActionEnd::Failed { reason: "the store failed before the channel was called".to_owned() },
             );
             return Err(store_api_error(&error));
         }
@@ -111,13 +111,13 @@ impl Run {
             ActionEnd::Done { output } => Ok(output),
             ActionEnd::Failed { reason } => Err(failed(format!("the action {} failed: {reason}", action.name))),
             ActionEnd::Unknown { reason } => {
-                let message = format!("whether the action {} was done is not known: {reason}", action.name);
+                let message = format!("it is not known whether the action {} was performed: {reason}", action.name);
                 Err(failed(message).with_cause(ErrorCode::ActionUnknown))
             }
         }
     }
 
-    /// The channel that does it, if everybody allows it.
+    /// The channel that performs the action, if it is allowed.
     fn resolve_action_channel(&self, request: &ActionRequest) -> Result<Arc<dyn Channel>, ActionDenial> {
         if let Some(denial) = self.action_denial(&request.action) {
             return Err(denial);
@@ -127,7 +127,7 @@ impl Run {
         self.services.channels.get(source).cloned().ok_or_else(|| ActionDenial::Channel(source.clone()))
     }
 
-    /// A request that is not heeded. Of a runner that sends many only the first are told by themselves.
+    /// Records a refused request. If a runner sends many, only the first ones get entries of their own.
     fn record_refused_action(&self, action: &str, denial: &ActionDenial) {
         if self.progress().result_validator.should_record_drop() {
             let reason = denial.to_string();
@@ -153,11 +153,11 @@ impl Run {
         PlatformAction { id, name: request.action, arguments: request.arguments, event }
     }
 
-    /// Asks the channel. One that hangs is waited for no longer; one that crashes crashes alone.
+    /// Calls the channel, with a timeout. A panic of the channel is caught.
     async fn call_channel(&self, channel: &dyn Channel, action: &PlatformAction) -> ActionEnd {
         let limits = &self.services.options.limits;
-        let asked = AssertUnwindSafe(async { channel.perform_action(action).await }).catch_unwind();
-        match tokio::time::timeout(limits.action_timeout, asked).await {
+        let call = AssertUnwindSafe(async { channel.perform_action(action).await }).catch_unwind();
+        match tokio::time::timeout(limits.action_timeout, call).await {
             Ok(Ok(Ok(mut answer))) => {
                 self.services.options.secret_masker.mask_value(&mut answer);
                 ActionEnd::Done { output: action_registry::limit_answer(answer, limits.results.tool_bytes) }
@@ -175,14 +175,14 @@ impl Run {
     }
 
     fn mask_message(&self, mut message: String) -> String {
-        let most = usize::try_from(self.services.options.limits.results.error_bytes).unwrap_or(usize::MAX);
+        let max_bytes = usize::try_from(self.services.options.limits.results.error_bytes).unwrap_or(usize::MAX);
         let secrets = &self.services.options.secret_masker;
-        message.truncate(secrets.safe_cut(&message, most));
+        message.truncate(secrets.safe_cut(&message, max_bytes));
         secrets.mask_text(&mut message);
         message
     }
 
-    /// Tells how an action ended, once: who comes later than the end of the run finds it told.
+    /// Records the end of an action, once: after the end of the run the action is closed already.
     fn end_action(&self, id: &ActionId, end: ActionEnd) {
         let mut progress = self.progress();
         let Some(position) = progress.actions.open.iter().position(|(open, _)| open == id) else { return };
@@ -191,28 +191,28 @@ impl Run {
         self.append_atomic(Vec::new(), vec![action_ended_entry(id, name.clone(), end)], Some(name));
     }
 
-    /// The run ends: of what it had asked for and not heard of nobody knows whether it was done.
+    /// Closes the actions that are still open when the run ends: their result is unknown.
     pub(crate) fn end_open_actions(&self) {
         let mut progress = self.progress();
         for (id, name) in std::mem::take(&mut progress.actions.open) {
-            let reason = "the run was broken off before the channel had answered".to_owned();
+            let reason = "the run was interrupted before the channel answered".to_owned();
             self.append(action_ended_entry(id, name, ActionEnd::Unknown { reason }));
         }
     }
 
-    /// What the run above this one must know of it, with its end: that it acted, so that nobody runs either again.
+    /// Records on the parent's tape that this run acted, as part of its end, so that neither run is repeated.
     pub(crate) fn report_actions_to_parent(&self, parent: &Self) -> Option<Fact> {
         let actions = self.progress().actions.started.clone();
         if actions.is_empty() {
             return None;
         }
         parent.progress().actions.started.extend(actions.iter().cloned());
-        let told = TapeEvent::ActionByChild(ChildActions { run_id: self.id().clone(), actions });
-        Some(parent.journal.final_entry(parent.id(), told.into()))
+        let event = TapeEvent::ActionByChild(ChildActions { run_id: self.id().clone(), actions });
+        Some(parent.journal.final_entry(parent.id(), event.into()))
     }
 }
 
-/// The entry that tells how an action ended.
+/// The entry that records the end of an action.
 fn action_ended_entry(action_id: ActionId, action: String, end: ActionEnd) -> EntryDraft {
     TapeEvent::ActionEnded(ActionEndRecord { action_id, action, end }).into()
 }
