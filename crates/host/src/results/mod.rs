@@ -1,5 +1,5 @@
-//! From a runner's results to the tape, the stream and the output. The table in `docs/ARCHITECTURE.md` says what each
-//! becomes. Tool and model calls that go through the run API are journalled there, before and after they are made.
+//! Applies the results of a runner: to the tape, the stream and the output. The table in `docs/ARCHITECTURE.md` lists the
+//! effect of each result. Tool and model calls through the run API are journalled there, before and after the call.
 
 mod panic_safe_stream;
 pub(crate) mod runner_tool_calls;
@@ -24,12 +24,12 @@ pub(crate) use validation::{ResultValidator, ResultVerdict};
 use crate::api;
 use crate::runs::run::{Run, TerminalResult};
 
-/// What stands between two messages of one run, where they are shown as one reply.
+/// Separator between messages of one run that are shown as one reply.
 const MESSAGE_SEPARATOR: &str = "\n\n";
-/// How many results behind the end of a run are looked at.
+/// Maximum number of results counted after the end of a run.
 const MAX_TRAILING_RESULTS: usize = 64;
 
-/// Asks the binding's runner, and gives what happens as stream events.
+/// Calls the binding's runner and returns its progress as stream events.
 pub(crate) fn runner_stream(run: Arc<Run>, mut from_api: mpsc::Receiver<StreamEvent>) -> EventStream {
     run.progress().runner_started = true;
     run.journal.start_run(run.id());
@@ -49,7 +49,7 @@ pub(crate) fn runner_stream(run: Arc<Run>, mut from_api: mpsc::Receiver<StreamEv
                     }
                 }
             }
-            // A runner that always has a result ready must not keep the deadline, or anybody else, from being heard.
+            // A runner that always has a result ready must not starve the deadline or other tasks.
             tokio::task::consume_budget().await;
         }
         run.count_trailing_results(results);
@@ -63,30 +63,30 @@ pub(crate) fn runner_stream(run: Arc<Run>, mut from_api: mpsc::Receiver<StreamEv
     stream.boxed()
 }
 
-/// The entry that tells of a result that was not heeded.
+/// The entry that records a dropped result.
 pub(crate) fn dropped_result_entry(kind: &str, why: &str) -> EntryDraft {
     TapeEvent::ResultDropped(DroppedResult { kind: kind.to_owned(), reason: why.to_owned() }).into()
 }
 
 impl Run {
-    /// Looks at a result as it came, and takes it in where it is heeded. Gives what the channel is shown.
+    /// Validates a result and applies it if it is accepted. Returns the events for the channel.
     pub(crate) async fn handle_result(&self, result: RunResult) -> Vec<StreamEvent> {
-        let sifted = {
+        let verdict = {
             let mut progress = self.progress();
             let partial = progress.partial_text.len();
             progress.result_validator.validate(result, &self.services.options.limits.results, partial)
         };
-        match sifted {
+        match verdict {
             ResultVerdict::Accept(result) => {
-                let shown = self.apply_result(result).await;
+                let stream_events = self.apply_result(result).await;
                 if self.progress().result_validator.should_commit() {
                     self.fail_on_store_error(self.flush().await);
                 }
-                shown
+                stream_events
             }
-            ResultVerdict::Drop(left) => {
-                if let Some(left) = left {
-                    self.drop_result(&left);
+            ResultVerdict::Drop(dropped) => {
+                if let Some(dropped) = dropped {
+                    self.drop_result(&dropped);
                 }
                 Vec::new()
             }
@@ -97,7 +97,7 @@ impl Run {
         }
     }
 
-    /// Takes a result in: onto the tape, into the output. Gives what the channel is shown.
+    /// Applies a result to the tape and the output. Returns the events for the channel.
     async fn apply_result(&self, result: RunResult) -> Vec<StreamEvent> {
         if let Some(usage) = &result.usage {
             self.add_usage(usage);
@@ -118,7 +118,7 @@ impl Run {
             ResultBody::ToolCallCompleted { call_id, name, output } => {
                 if !self.progress().runner_tool_calls.is_awaiting(&call_id) {
                     self.progress().result_validator.anomalies.malformed += 1;
-                    self.record_dropped_result("tool.call.completed", "it answers no call that is open");
+                    self.record_dropped_result("tool.call.completed", "it does not complete an open call");
                     return Vec::new();
                 }
                 let output = self.services.options.secret_masker.mask_output(output);
@@ -128,31 +128,32 @@ impl Run {
                 vec![StreamEvent::ToolResult { call_id, name, output }]
             }
             ResultBody::StateUpdated { state, .. } if state.len() as u64 > self.grant().state_limits.keys => {
-                let (keys, most) = (state.len(), self.grant().state_limits.keys);
-                self.refuse_result("state.updated", &format!("it has {keys} keys, more than the {most} allowed"));
+                let (keys, max_keys) = (state.len(), self.grant().state_limits.keys);
+                self.refuse_result("state.updated", &format!("it has {keys} keys, more than the {max_keys} allowed"));
                 Vec::new()
             }
             ResultBody::StateUpdated { scope, state } => {
                 match self.set_state_deferred(scope, &state).await {
                     Ok(()) => {}
-                    // What the runner believes to be kept is not, and what it does next would not be either.
+                    // The store failed: the runner relies on state that was not stored, and its next changes would be
+                    // lost as well.
                     Err(ApiError { message, cause: code @ Some(_), .. }) => {
                         self.set_terminal(TerminalResult::Failed(RunError { message, code }));
                     }
-                    Err(refusal) => self.refuse_result("state.updated", &refusal.to_string()),
+                    Err(error) => self.refuse_result("state.updated", &error.to_string()),
                 }
                 Vec::new()
             }
             ResultBody::ArtifactCreated { name, media_type, content } => {
-                if let Err(refusal) = self.store_artifact(name, media_type, &content) {
-                    self.refuse_result("artifact.created", &refusal.to_string());
+                if let Err(error) = self.store_artifact(name, media_type, &content) {
+                    self.refuse_result("artifact.created", &error.to_string());
                 }
                 Vec::new()
             }
             ResultBody::ActionRequested(request) => {
-                // What becomes of it is on record; a runner that wants to know asks through the run API.
+                // The outcome is recorded; a runner that needs it calls the run API instead.
                 if let Err(error) = self.perform_action(request).await {
-                    tracing::debug!(run_id = %self.id(), %error, "an action was not done");
+                    tracing::debug!(run_id = %self.id(), %error, "an action was not performed");
                     if error.cause.as_ref().is_some_and(|cause| *cause != ErrorCode::ActionUnknown) {
                         self.set_terminal(TerminalResult::Failed(RunError {
                             message: error.message,
@@ -164,23 +165,23 @@ impl Run {
                 }
                 Vec::new()
             }
-            // The sieve has read what can be read.
+            // The validator has parsed every result that can be parsed.
             ResultBody::Unread(_) => Vec::new(),
             ResultBody::RunCompleted { silent } => {
                 self.set_terminal(TerminalResult::Completed { silent });
                 Vec::new()
             }
             ResultBody::RunFailed { message, code } => {
-                // What the host says of itself only the host says: people follow its advice.
-                let is_of_host = self.runner.descriptor().source == RunnerSource::HostAdapter;
-                let code = code.filter(|code| is_of_host || !code.is_reserved());
+                // Error codes of the host are reserved for its own runners: users follow the advice of their pages.
+                let is_host_runner = self.runner.descriptor().source == RunnerSource::HostAdapter;
+                let code = code.filter(|code| is_host_runner || !code.is_reserved());
                 self.set_terminal(TerminalResult::Failed(RunError { message, code }));
                 Vec::new()
             }
         }
     }
 
-    /// The delta as it is shown: a new message of the same run is set apart from the one before.
+    /// Adds a delta and returns the text to show: the first delta of a further message begins with a separator.
     fn add_delta(&self, delta: &str) -> String {
         let mut progress = self.progress();
         let begins = progress.partial_text.is_empty() && !progress.completed_text.is_empty();
@@ -188,7 +189,7 @@ impl Run {
         if begins { format!("{MESSAGE_SEPARATOR}{delta}") } else { delta.to_owned() }
     }
 
-    /// A whole message: onto the tape, into the output.
+    /// Writes a complete message to the tape and to the output.
     pub(crate) fn complete_message(&self, content: Content, provider_meta: JsonObject) -> Vec<StreamEvent> {
         self.ingest_message();
         let text = content.text();
@@ -202,7 +203,7 @@ impl Run {
         let was_streamed = !self.progress().partial_text.is_empty();
         let shown = if was_streamed || text.is_empty() { None } else { Some(self.add_delta(&text)) };
         let mut progress = self.progress();
-        // Not its room: a long message may have taken much.
+        // A new string instead of `clear`, to release the memory of a long message.
         progress.partial_text = String::new();
         if !progress.completed_text.is_empty() && !text.is_empty() {
             progress.completed_text.push_str(MESSAGE_SEPARATOR);
@@ -211,7 +212,7 @@ impl Run {
         shown.map(StreamEvent::text).into_iter().collect()
     }
 
-    /// Entries of the run, which stand after the message it serves.
+    /// Appends entries of the run after the message it serves.
     fn append_entries(&self, entries: Vec<EntryDraft>) {
         if !entries.is_empty() {
             self.ingest_message();
@@ -221,13 +222,13 @@ impl Run {
         }
     }
 
-    /// What the runner told of its own tool calls and is not on the tape yet.
+    /// Writes the tool calls that the runner reported and that are not on the tape yet.
     pub(crate) fn flush_runner_tool_calls(&self) {
         let steps = self.progress().runner_tool_calls.finish();
         self.append_entries(steps);
     }
 
-    /// What was only streamed is a message of its own, once something else follows it.
+    /// Completes a message that was only streamed, because another result follows it.
     fn complete_partial(&self) {
         let partial = self.progress().partial_text.clone();
         if !partial.is_empty() {
@@ -235,7 +236,7 @@ impl Run {
         }
     }
 
-    /// A result that the sieve left out. Of a message that cannot be taken stays what was streamed of it.
+    /// Drops a result that the validator rejected. Of a rejected message, the part that was streamed is kept.
     fn drop_result(&self, left: &DroppedResult) {
         if left.kind == "message.completed" {
             self.complete_partial();
@@ -243,14 +244,14 @@ impl Run {
         self.record_dropped_result(&left.kind, &left.reason);
     }
 
-    /// A result that asked for what is not to be had.
+    /// Drops a result whose request is refused.
     fn refuse_result(&self, kind: &str, why: &str) {
         self.progress().result_validator.anomalies.refused += 1;
         self.record_dropped_result(kind, why);
     }
 
-    /// A result that is not heeded: it stands on the tape that it came, and why nothing was done. Of a runner that sends
-    /// many of them only the first are told by themselves.
+    /// Records a dropped result on the tape, with the reason. If a runner sends many, only the first ones get entries of
+    /// their own.
     fn record_dropped_result(&self, kind: &str, why: &str) {
         if self.progress().result_validator.should_record_drop() {
             tracing::warn!(run_id = %self.id(), kind, why, "a result was dropped");
@@ -258,27 +259,29 @@ impl Run {
         }
     }
 
-    /// Lets go of the runner. What it has ready behind the result that ended the run is counted; nobody waits for more,
-    /// and that it crashes now changes nothing.
+    /// Drops the runner's stream. Results that are ready after the terminal one are counted; further ones are not awaited,
+    /// and a panic has no effect on the run.
     fn count_trailing_results(&self, mut results: PanicSafeStream) {
         if !self.progress().result_validator.has_ended() {
             return;
         }
-        let one_more = || matches!(results.stream().next().now_or_never(), Some(Some(_)));
-        let count = || std::iter::repeat_with(one_more).take(MAX_TRAILING_RESULTS).take_while(|there| *there).count();
-        if let Ok(behind) = catch_unwind(AssertUnwindSafe(count)) {
-            self.progress().result_validator.anomalies.after_end += behind as u64;
+        let has_another = || matches!(results.stream().next().now_or_never(), Some(Some(_)));
+        let count = || {
+            std::iter::repeat_with(has_another).take(MAX_TRAILING_RESULTS).take_while(|is_result| *is_result).count()
+        };
+        if let Ok(trailing) = catch_unwind(AssertUnwindSafe(count)) {
+            self.progress().result_validator.anomalies.after_end += trailing as u64;
         } else {
-            tracing::warn!(run_id = %self.id(), "the runner crashed after the end of its run");
+            tracing::warn!(run_id = %self.id(), "the runner panicked after the end of its run");
         }
     }
 
-    /// Tells at the end of a run what was odd about its results, if anything was.
+    /// Records the anomalies of the run's results, if there were any.
     pub(crate) fn record_anomalies(&self) {
-        let noted = std::mem::take(&mut self.progress().result_validator.anomalies);
-        if noted != ResultAnomalies::default() {
-            tracing::info!(run_id = %self.id(), ?noted, "some results were odd");
-            self.append(TapeEvent::ResultsNoted(noted).into());
+        let anomalies = std::mem::take(&mut self.progress().result_validator.anomalies);
+        if anomalies != ResultAnomalies::default() {
+            tracing::info!(run_id = %self.id(), ?anomalies, "the results of the run had anomalies");
+            self.append(TapeEvent::ResultsNoted(anomalies).into());
         }
     }
 
@@ -286,18 +289,19 @@ impl Run {
         self.progress().terminal.get_or_insert(terminal);
     }
 
-    /// A journal that fails ends the run: what it does next would not be on record.
+    /// Fails the run if the journal failed: its next steps could not be recorded.
     fn fail_on_store_error(&self, outcome: Result<(), StoreError>) {
         if let Err(error) = outcome {
-            let failed = api::store_api_error(&error);
-            self.set_terminal(TerminalResult::Failed(RunError { message: failed.message, code: failed.cause }));
+            let error = api::store_api_error(&error);
+            self.set_terminal(TerminalResult::Failed(RunError { message: error.message, code: error.cause }));
         }
     }
 
-    /// The end of the runner's stream: a message that was only streamed is completed, a missing end is a failure.
+    /// Handles the end of the runner's stream: completes a message that was only streamed, and fails a run without a
+    /// terminal result.
     fn finish_results(&self) -> Vec<StreamEvent> {
         self.set_terminal(TerminalResult::Failed(RunError {
-            message: "the runner ended without saying how".to_owned(),
+            message: "the runner ended without a terminal result".to_owned(),
             code: Some(ErrorCode::RunFailed.into()),
         }));
         let terminal = self.progress().terminal.clone();
@@ -309,7 +313,7 @@ impl Run {
                 vec![StreamEvent::error(failure.message), StreamEvent::Final { text, ok: false }]
             }
             Some(TerminalResult::Completed { .. }) | None => {
-                // One that says nothing has heard it all the same.
+                // A run without output has read its message all the same.
                 self.ingest_message();
                 self.flush_runner_tool_calls();
                 self.complete_partial();
@@ -318,7 +322,7 @@ impl Run {
         }
     }
 
-    /// A run that was broken off: what it had said of a message stays on the tape, marked as unfinished.
+    /// Saves the streamed part of a message of an interrupted run, marked as interrupted.
     pub(crate) fn save_partial(&self) {
         self.flush_runner_tool_calls();
         self.write_deferred_handoffs();
@@ -326,7 +330,7 @@ impl Run {
             let mut progress = self.progress();
             (std::mem::take(&mut progress.partial_text), !progress.runner_started)
         };
-        // Whatever became of the run, its message was said. One that looks like a command may be one.
+        // The message of an interrupted run is recorded too, unless it may be a command.
         if is_stand_in || !partial.is_empty() || self.context.event.command_line().is_none() {
             self.ingest_message();
         }
@@ -336,7 +340,7 @@ impl Run {
         }
     }
 
-    /// What the run has said, as one text.
+    /// The completed messages of the run, as one text.
     pub(crate) fn output(&self) -> String {
         self.progress().completed_text.clone()
     }
