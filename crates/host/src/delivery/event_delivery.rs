@@ -1,4 +1,4 @@
-//! Delivery of an event that has ended: its messages, and the reply to the caller that waits for it.
+//! Delivery of a settled event: its messages, and the reply to its waiting caller.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,21 +6,21 @@ use capstan_hooks::contracts::ChannelReply;
 use capstan_protocol::OutboundMessage;
 use capstan_tape::{FactOutput, NewOutbound, OutboxId, OutboxRecord, OutboxStatus};
 
-/// A message that waits in the outbox.
+/// A pending message of the outbox.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct OutboxRow {
     pub(crate) id: OutboxId,
     pub(crate) message: OutboundMessage,
-    /// How often it was tried.
+    /// Number of attempts to send it.
     pub(crate) attempts: u32,
-    /// Whether one of those may have gone through.
+    /// One of the attempts may have succeeded.
     pub(crate) is_fate_unknown: bool,
-    /// Whoever waited for it is gone: it is not for whoever waits on that channel now.
+    /// The waiting caller of the message has disconnected: another caller on the same channel must not get it.
     pub(crate) is_caller_gone: bool,
 }
 
 impl OutboxRow {
-    /// A message that was staged under this id.
+    /// A message that was staged under the assigned id.
     pub(crate) fn from_staged(assigned: &FactOutput, outbound: NewOutbound) -> Option<Self> {
         match assigned {
             FactOutput::Outbox(id) => {
@@ -31,7 +31,7 @@ impl OutboxRow {
         }
     }
 
-    /// A message that a process left when it died: it may have been sending it.
+    /// A message of a dead process, which may have been sending it.
     pub(crate) fn from_orphaned(record: OutboxRecord) -> Self {
         let attempts = match record.status {
             OutboxStatus::Waiting { attempts, .. } => attempts,
@@ -40,26 +40,26 @@ impl OutboxRow {
         Self { id: record.id, message: record.message, attempts, is_fate_unknown: true, is_caller_gone: false }
     }
 
-    /// A message that a caller did not take, or that a process left which died: then it may have been taken.
+    /// A message that a caller did not receive, or that a dead process owned and may have delivered.
     pub(crate) fn from_unclaimed(record: OutboxRecord) -> Self {
         let fate_unknown = matches!(record.status, OutboxStatus::Waiting { .. });
         Self { is_fate_unknown: fate_unknown, ..Self::from_orphaned(record) }
     }
 }
 
-/// Request to deliver everything about an event that has ended.
+/// Request to deliver everything about a settled event.
 pub(crate) struct EventDelivery {
-    /// The reply to a caller that waits on the event's channel. Its messages are those that need no delivery; the rows
-    /// are added to them.
+    /// The reply to a caller that waits on the event's channel. It contains the messages that need no delivery; those of
+    /// the rows are added.
     pub(crate) reply: ChannelReply,
     pub(crate) rows: Vec<OutboxRow>,
-    /// The caller behind the channel is gone.
+    /// The waiting caller has disconnected.
     pub(crate) is_caller_gone: bool,
     pub(crate) receipt: CallerReceipt,
 }
 
-/// Tells a caller inside this process, once everything of an event was tried, which messages could not be delivered: when
-/// the last clone is dropped.
+/// Reports undelivered messages to a caller inside this process, when the last clone is dropped: then every message of the
+/// event was attempted.
 #[derive(Clone)]
 pub(crate) struct CallerReceipt(Arc<PendingReceipt>);
 
@@ -69,17 +69,17 @@ type ReceiptCallback = Box<dyn FnOnce(Vec<String>) + Send>;
 struct PendingReceipt(Mutex<Option<(ReceiptCallback, Vec<String>)>>);
 
 impl CallerReceipt {
-    /// A receipt that calls back.
+    /// A receipt with a callback.
     pub(crate) fn new(callback: impl FnOnce(Vec<String>) + Send + 'static) -> Self {
         Self(Arc::new(PendingReceipt(Mutex::new(Some((Box::new(callback), Vec::new()))))))
     }
 
-    /// A receipt for no caller.
+    /// A receipt without a caller.
     pub(crate) fn none() -> Self {
         Self(Arc::new(PendingReceipt(Mutex::new(None))))
     }
 
-    /// Records that a message could not be delivered.
+    /// Records an undelivered message.
     pub(crate) fn record_undelivered(&self, reason: &str) {
         if let Some((_, errors)) = self.0.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             errors.push(reason.to_owned());

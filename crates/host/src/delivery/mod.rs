@@ -1,4 +1,4 @@
-//! Delivery: the channels of a host, routes of replies, and the outbox.
+//! Delivery: the channels of a host, the routes of replies, and the outbox.
 
 pub(crate) mod channel_directory;
 pub(crate) mod channel_target;
