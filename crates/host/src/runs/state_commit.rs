@@ -1,5 +1,5 @@
-//! Changes of what is kept. Several runs and processes may change one space, and how much it may have holds for all of
-//! them together: a change is only committed if the space is as it was when its room was looked at.
+//! Optimistic commits of stored state. Several runs and processes may change one namespace, and its quota applies to all
+//! of them together: a change is committed only if the namespace has not changed since its quota was checked.
 
 use capstan_protocol::{ApiError, ApiErrorCode};
 use capstan_tape::{BatchPrecondition, Fact, StoreError};
@@ -7,26 +7,26 @@ use capstan_tape::{BatchPrecondition, Fact, StoreError};
 use super::run::Run;
 use crate::api::store_api_error;
 
-/// How often a change is tried again that somebody else came before.
+/// Retries of a change that another writer preceded.
 pub(crate) const STATE_CONFLICT_RETRIES: usize = 16;
 
 impl Run {
-    /// How often a space has changed.
+    /// Number of changes of a namespace so far.
     pub(crate) async fn namespace_revision(&self, space: &str) -> Result<u64, ApiError> {
-        let known = self.services.tapes.store().namespace(space).await.map_err(|error| store_api_error(&error))?;
-        Ok(known.map_or(0, |known| known.revision))
+        let record = self.services.tapes.store().namespace(space).await.map_err(|error| store_api_error(&error))?;
+        Ok(record.map_or(0, |record| record.revision))
     }
 
-    /// Commits what waits and these facts, if nothing was kept in the space since. Says whether that is so; otherwise
-    /// nothing is committed.
+    /// Commits the pending entries and these facts, if the namespace still has this revision. Otherwise nothing is committed
+    /// and the result is false.
     pub(crate) async fn commit_if_unchanged(
         &self,
         space: &str,
         revision: u64,
         facts: Vec<Fact>,
     ) -> Result<bool, ApiError> {
-        let expect = BatchPrecondition::NamespaceRevision { namespace: space.to_owned(), revision };
-        match self.journal.flush_with_preconditions(vec![expect], facts).await {
+        let precondition = BatchPrecondition::NamespaceRevision { namespace: space.to_owned(), revision };
+        match self.journal.flush_with_preconditions(vec![precondition], facts).await {
             Ok(_) => Ok(true),
             Err(StoreError::NamespaceChanged { .. }) => Ok(false),
             Err(error) => Err(store_api_error(&error)),
@@ -34,8 +34,8 @@ impl Run {
     }
 }
 
-/// Others were faster each time.
+/// The error of a change that lost every retry.
 pub(crate) fn conflict_error() -> ApiError {
-    let message = "others change the same all the time; try again";
+    let message = "too many concurrent changes of the same namespace; try again";
     ApiError { retryable: true, ..ApiError::new(ApiErrorCode::RuntimeError, message) }
 }
