@@ -1,4 +1,4 @@
-//! Notices: what is said when events end without a reply. Each takes the way of a reply, and a turn has one.
+//! Notices for events that end without a reply. A notice is routed and dispatched like a reply, and a turn has at most one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use crate::sessions::accepted_event::TurnBatch;
 /// The one notice of events that end without a reply.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PreparedNotice {
-    /// Its text.
+    /// Text of the notice.
     pub(crate) text: Option<String>,
-    /// The message for the outbox, where the dispatch staged it.
+    /// The message for the outbox, if the dispatch staged it.
     pub(crate) outbound: Option<OutboundMessage>,
     /// Entry with the flags of its dispatch.
     pub(crate) dispatch_entry: Option<EntryDraft>,
 }
 
-/// What was said about events that a dead process left, by the first of them.
+/// Notices about orphaned events, by the first event of each batch.
 #[derive(Debug, Default)]
 pub(crate) struct NoticeCache(HashMap<EventKey, PreparedNotice>);
 
 impl NoticeCache {
-    /// [Says why](Engine::say_why) events end, once: however often their end is tried to be written, it is the same.
+    /// Prepares the notice of events that end, once: retries of writing their end reuse it.
     pub(crate) async fn prepare_once(
         &mut self,
         engine: &Engine,
@@ -38,18 +38,18 @@ impl NoticeCache {
         error: &TurnError,
     ) -> PreparedNotice {
         let Some(first) = events.first() else { return engine.prepare_notice(group, error).await };
-        if let Some(said) = self.0.get(&first.key) {
-            return said.clone();
+        if let Some(notice) = self.0.get(&first.key) {
+            return notice.clone();
         }
-        let said = engine.prepare_notice(group, error).await;
-        self.0.insert(first.key.clone(), said.clone());
-        said
+        let notice = engine.prepare_notice(group, error).await;
+        self.0.insert(first.key.clone(), notice.clone());
+        notice
     }
 }
 
 impl Engine {
-    /// Tells the observers why events of a dead process end, and dispatches the one notice. There is no batch where none
-    /// of the events can be read any more.
+    /// Notifies the observers of the end of orphaned events and dispatches their notice. `batch` is `None` if none of the
+    /// events can be read.
     async fn prepare_notice(&self, batch: Option<&TurnBatch>, error: &TurnError) -> PreparedNotice {
         let text = self.notify_observers(batch.map(|batch| &batch.inbound), error).await;
         let notice = match batch {
@@ -59,14 +59,14 @@ impl Engine {
         PreparedNotice { text: notice.text.or_else(|| Some(error.public_message())), ..notice }
     }
 
-    /// Tells the observers why events end without a reply, and returns the notice that they request for the user.
+    /// Notifies the observers of the end of events without a reply, and returns the notice that they request for the user.
     pub(crate) async fn notify_observers(&self, inbound: Option<&InboundEvent>, error: &TurnError) -> Option<String> {
         let notice = NoticeRequest::default();
         self.services.hooks.notify_error(ErrorStage::Turn, error.to_report(), inbound.cloned(), &notice).await;
         inbound.and_then(|_| notice.text().map(str::to_owned))
     }
 
-    /// Dispatches a notice as a reply is dispatched. A failure of the hooks is logged, and the notice is sent without them.
+    /// Dispatches a notice like a reply. A failure of the hooks is logged, and the notice is sent without them.
     pub(crate) async fn dispatch_notice(&self, batch: &TurnBatch, text: Option<String>) -> PreparedNotice {
         let notice = PreparedNotice { text, ..PreparedNotice::default() };
         let Some(text) = &notice.text else { return notice };
@@ -79,7 +79,7 @@ impl Engine {
                 ..notice
             },
             Err(error) => {
-                tracing::warn!(%error, "the notice could not be dispatched by the hooks");
+                tracing::warn!(%error, "the hooks failed to dispatch a notice; sending it without them");
                 PreparedNotice { outbound: Some(outbound), ..notice }
             }
         }
@@ -93,7 +93,7 @@ impl Engine {
         } else {
             let resolved = self.services.resolve_binding(&lead.inbound, lead.own_binding.as_ref()).await;
             resolved.unwrap_or_else(|error| {
-                tracing::warn!(%error, "the binding of an event cannot be read, so its notice goes where it came from");
+                tracing::warn!(%error, "cannot read the binding of an event; its notice goes to the event's own chat");
                 None
             })
         };
@@ -101,7 +101,7 @@ impl Engine {
     }
 }
 
-/// Who said that a message was sent, or staged, and who that it was not.
+/// The entry that records for each plugin of the dispatch whether it sent or staged the message.
 pub(crate) fn dispatch_report_entry(dispatched: &DispatchReport) -> EntryDraft {
     let votes = dispatched.sent_by.iter().map(|(plugin, sent)| DispatchVote { plugin: plugin.clone(), sent: *sent });
     let dispatch = OutboundDispatch {
