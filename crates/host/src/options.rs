@@ -47,8 +47,8 @@ pub struct RunLimits {
     pub tool_timeout: Duration,
     /// Maximum duration of a platform action. The outcome of an action that takes longer is unknown.
     pub action_timeout: Duration,
-    /// Maximum length of the text of a tool result, in bytes. A longer one is stored as an artifact, and the model gets a
-    /// preview.
+    /// Maximum length of the text of a tool result, in bytes. A longer one is stored as an artifact, and the model gets
+    /// a preview.
     pub spill_bytes: usize,
     /// Maximum number of model calls of a run, including its child runs.
     pub max_steps: u32,

@@ -1,8 +1,8 @@
 //! Actions on the platform that an event came from.
 //!
 //! An action is performed if the runner requests it, the binding allows it and the channel offers it; a refusal is
-//! recorded with its reason. An action is performed at most once: its start is durable before the channel is called, and
-//! an action whose end was not recorded is never repeated.
+//! recorded with its reason. An action is performed at most once: its start is durable before the channel is called,
+//! and an action whose end was not recorded is never repeated.
 
 mod action_registry;
 mod recorded_actions;
@@ -71,8 +71,8 @@ pub(crate) struct RunActions {
 }
 
 impl Run {
-    /// Reason why this run may not perform an action, if it may not. The grant decides; the runner's permissions only tell
-    /// whether the runner or the binding is named as the reason.
+    /// Reason why this run may not perform an action, if it may not. The grant decides; the runner's permissions only
+    /// tell whether the runner or the binding is named as the reason.
     pub(crate) fn action_denial(&self, action: &str) -> Option<ActionDenial> {
         let runner = self.runner.descriptor();
         if self.grant().may.platform_api.allows(action) {
@@ -200,7 +200,8 @@ impl Run {
         }
     }
 
-    /// Records on the parent's tape that this run acted, as part of its end, so that neither run is repeated.
+    /// Adds the actions of this run to those of its parent. Returns the fact that records them on the parent's tape, to
+    /// be committed with the end of this run, so that neither run is repeated.
     pub(crate) fn report_actions_to_parent(&self, parent: &Self) -> Option<Fact> {
         let actions = self.progress().actions.started.clone();
         if actions.is_empty() {

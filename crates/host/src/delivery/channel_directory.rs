@@ -43,8 +43,8 @@ impl ChannelDirectory {
         self.listening().remove(name);
     }
 
-    /// Returns true if this process may deliver orphaned messages of a channel: the channel listens here, or its callers
-    /// waited in a process that has died.
+    /// Returns true if this process may deliver orphaned messages of a channel: the channel listens here, or its
+    /// callers waited in a process that has died.
     pub(crate) fn can_deliver_orphaned(&self, name: &ChannelName) -> bool {
         self.listening().contains(name) || self.has_waiting_caller(name)
     }

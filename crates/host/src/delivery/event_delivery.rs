@@ -49,8 +49,8 @@ impl OutboxRow {
 
 /// Request to deliver everything about a settled event.
 pub(crate) struct EventDelivery {
-    /// The reply to a caller that waits on the event's channel. It contains the messages that need no delivery; those of
-    /// the rows are added.
+    /// The reply to a caller that waits on the event's channel. It contains the messages that need no delivery; those
+    /// of the rows are added.
     pub(crate) reply: ChannelReply,
     pub(crate) rows: Vec<OutboxRow>,
     /// The waiting caller has disconnected.
@@ -58,8 +58,8 @@ pub(crate) struct EventDelivery {
     pub(crate) receipt: CallerReceipt,
 }
 
-/// Reports undelivered messages to a caller inside this process, when the last clone is dropped: then every message of the
-/// event was attempted.
+/// Reports undelivered messages to a caller inside this process, when the last clone is dropped: then every message of
+/// the event was attempted.
 #[derive(Clone)]
 pub(crate) struct CallerReceipt(Arc<PendingReceipt>);
 

@@ -1,7 +1,7 @@
 //! Outbox: delivers committed messages in order per chat, until their fate is known.
 //!
-//! [`Outbox`] is the service and its own handle. It spawns a task for each chat with pending messages. It knows channels,
-//! tapes and the owner of its rows, but neither sessions nor turns.
+//! [`Outbox`] is the service and its own handle. It spawns a task for each chat with pending messages. It knows
+//! channels, tapes and the owner of its rows, but neither sessions nor turns.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -118,8 +118,8 @@ impl Outbox {
         }
     }
 
-    /// Enqueues the delivery of an event without waiting. If a queue is full, its message is given up: waiting would block
-    /// the source of the event, and every event behind it.
+    /// Enqueues the delivery of an event without waiting. If a queue is full, its message is given up: waiting would
+    /// block the source of the event, and every event behind it.
     pub(crate) fn enqueue_or_give_up(&self, delivery: EventDelivery) {
         for (address, job) in self.delivery_jobs(delivery) {
             let is_full = self.queues.subscribe_if_full(&address).is_some();
@@ -134,7 +134,8 @@ impl Outbox {
         }
     }
 
-    /// Notifies a waiting caller that the store delays the outcome of its event. Returns without waiting for the channel.
+    /// Notifies a waiting caller that the store delays the outcome of its event. Returns without waiting for the
+    /// channel.
     pub(crate) fn notify_delayed(&self, event: &InboundEvent, reason: IntakeError) {
         if !self.channels.has_waiting_caller(&event.source) {
             return;
@@ -179,8 +180,8 @@ impl Outbox {
         jobs
     }
 
-    /// Enqueues an orphaned message regardless of the queue depth: chats do not wait for each other, and new messages are
-    /// queued behind it.
+    /// Enqueues an orphaned message regardless of the queue depth: chats do not wait for each other, and new messages
+    /// are queued behind it.
     pub(super) fn enqueue_orphaned(&self, row: OutboxRow) {
         let address = ChatAddress::from_row(&row);
         self.enqueue_job(address, DeliveryJob::Send { row, receipt: None }, DepthAccounting::Exempt);
@@ -254,8 +255,8 @@ impl Outbox {
             .spawn(async move { outbox.record_deliveries_with_retry(vec![(row, status)], receipt).await });
     }
 
-    /// Replies to a waiting caller, in one attempt: the caller is either connected or gone. A connected caller may take its
-    /// time: its channel notices when it disconnects, and deliveries to other chats do not wait for it.
+    /// Replies to a waiting caller, in one attempt: the caller is either connected or gone. A connected caller may take
+    /// its time: its channel notices when it disconnects, and deliveries to other chats do not wait for it.
     async fn reply_to_caller(
         &self,
         answer: &ChannelReply,
@@ -315,8 +316,8 @@ impl Outbox {
         is_open && row.message.channel == event.source && self.channels.has_waiting_caller(&event.source)
     }
 
-    /// Sends one message until its fate is known or the host stops. A waiting caller of this process waits for the first
-    /// attempt only.
+    /// Sends one message until its fate is known or the host stops. A waiting caller of this process waits for the
+    /// first attempt only.
     async fn send_message(&self, address: &ChatAddress, mut row: OutboxRow, mut receipt: Option<CallerReceipt>) {
         loop {
             let attempted = tokio::select! {

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use capstan_hooks::InboundEvent;
 use capstan_protocol::{DeliveryPolicy, DeliveryTarget, Event, OutboundMessage};
 
-/// Routes a message about an event; `None` if the policy suppresses it. A message addressed to another chat than that of
-/// the event keeps its route.
+/// Routes a message about an event; `None` if the policy suppresses it. A message addressed to another chat than that
+/// of the event keeps its route.
 pub(crate) fn route_outbound(
     outbound: OutboundMessage,
     inbound: &Event,

@@ -152,8 +152,8 @@ fn map_query(query: Value) -> Result<MappedQuery, LangBotQueryError> {
 }
 
 impl Host {
-    /// Converts a LangBot query into an event with the binding of its pipeline. When the event is [served](Self::serve),
-    /// that binding is recorded with it and no other binding is looked up.
+    /// Converts a LangBot query into an event with the binding of its pipeline. When the event is
+    /// [served](Self::serve), that binding is recorded with it and no other binding is looked up.
     ///
     /// The reply goes to `channel` if the pipeline names no channel.
     pub fn map_langbot_query(&self, query: Value, channel: &ChannelName) -> Result<IncomingEvent, LangBotQueryError> {

@@ -1,7 +1,7 @@
 //! Conservation check: accepted = outcomes + in flight. No accepted event is lost, and none is settled twice.
 //!
-//! Accepted events are read from the tapes; settled events and events in flight are each read from rows of their own. The
-//! three sets are compared by the identity of each event, never by subtraction.
+//! Accepted events are read from the tapes; settled events and events in flight are each read from rows of their own.
+//! The three sets are compared by the identity of each event, never by subtraction.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -134,7 +134,8 @@ pub struct ConservationReport {
     pub surplus: Vec<SurplusEvent>,
     /// Entries that record an accepted event but cannot be parsed.
     pub unreadable: Vec<UnreadableEntry>,
-    /// Number of entries of events that another host accepted, on imported tapes. They are not part of the other counts.
+    /// Number of entries of events that another host accepted, on imported tapes. They are not part of the other
+    /// counts.
     pub brought_along: usize,
     /// Counts of every session.
     pub sessions: Vec<SessionLedger>,
@@ -235,7 +236,8 @@ impl TapeLedger {
             has_local_event = true;
             ledger.accepted.push(event);
         }
-        // A tape can only be imported as a whole, before its session writes to it: imported entries are the leading ones.
+        // A tape can only be imported as a whole, before its session writes to it: imported entries are the leading
+        // ones.
         if has_local_event {
             ledger.imported = leading.len();
         } else {

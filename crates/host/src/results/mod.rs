@@ -1,5 +1,5 @@
-//! Applies the results of a runner: to the tape, the stream and the output. The table in `docs/ARCHITECTURE.md` lists the
-//! effect of each result. Tool and model calls through the run API are journalled there, before and after the call.
+//! Applies the results of a runner: to the tape, the stream and the output. The table in `docs/ARCHITECTURE.md` lists
+//! the effect of each result. Tool and model calls through the run API are journalled there, before and after the call.
 
 mod panic_safe_stream;
 pub(crate) mod runner_tool_calls;
@@ -250,8 +250,8 @@ impl Run {
         self.record_dropped_result(kind, why);
     }
 
-    /// Records a dropped result on the tape, with the reason. If a runner sends many, only the first ones get entries of
-    /// their own.
+    /// Records a dropped result on the tape, with the reason. If a runner sends many, only the first ones get entries
+    /// of their own.
     fn record_dropped_result(&self, kind: &str, why: &str) {
         if self.progress().result_validator.should_record_drop() {
             tracing::warn!(run_id = %self.id(), kind, why, "a result was dropped");
@@ -259,8 +259,8 @@ impl Run {
         }
     }
 
-    /// Drops the runner's stream. Results that are ready after the terminal one are counted; further ones are not awaited,
-    /// and a panic has no effect on the run.
+    /// Drops the runner's stream. Results that are ready after the terminal one are counted; further ones are not
+    /// awaited, and a panic has no effect on the run.
     fn count_trailing_results(&self, mut results: PanicSafeStream) {
         if !self.progress().result_validator.has_ended() {
             return;

@@ -2,9 +2,9 @@
 //!
 //! # Grouping into steps
 //!
-//! A tool result on the tape belongs to the nearest step before it. A runner may start calls one by one and complete them
-//! in any order. Calls that are started together therefore become one step, and a call that starts while others are
-//! unanswered waits for the next step.
+//! A tool result on the tape belongs to the nearest step before it. A runner may start calls one by one and complete
+//! them in any order. Calls that are started together therefore become one step, and a call that starts while others
+//! are unanswered waits for the next step.
 
 use capstan_protocol::{ToolCall, ToolOutput};
 use capstan_tape::EntryDraft;

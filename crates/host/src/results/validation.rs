@@ -104,7 +104,8 @@ impl ResultValidator {
         should_record
     }
 
-    /// Tracks the sequence number of a result. Results without a number are in order: the stream delivers them one by one.
+    /// Tracks the sequence number of a result. Results without a number are in order: the stream delivers them one by
+    /// one.
     fn is_duplicate(&mut self, sequence: Option<u64>) -> bool {
         let Some(sequence) = sequence else { return false };
         if self.last_sequence.is_some_and(|last| sequence <= last) {

@@ -1,7 +1,8 @@
 //! Child runs: another run of the same runner, on a fork of its parent's tape.
 //!
-//! A fork has no lease of its own. All writes of a child are committed under the fence of the session's tape, like those
-//! of its parent: the holder of the session holds its forks, and a process that lost the session can write to neither.
+//! A fork has no lease of its own. All writes of a child are committed under the fence of the session's tape, like
+//! those of its parent: the holder of the session holds its forks, and a process that lost the session can write to
+//! neither.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -45,12 +46,12 @@ pub(crate) async fn run_child(parent: &Arc<Run>, call: ChildRunCall) -> Result<C
         let message = format!("child runs can be nested at most {MAX_CHILD_DEPTH} deep: do the work in this run");
         return Err(ApiError::new(ApiErrorCode::InvalidArgument, message));
     }
-    let time_limit = remaining_time(parent, call.timeout);
-    let (child, from_api) = open_child(parent, call, time_limit).await?;
+    let limit = remaining_time(parent, call.timeout);
+    let (child, from_api) = open_child(parent, call, limit).await?;
     let end = tokio::select! {
         biased;
         () = child.cancelled.cancelled() => Err(TurnError::Cancelled),
-        end = tokio::time::timeout(time_limit, drive_child(parent, &child, from_api)) => end.unwrap_or(Err(TurnError::Timeout)),
+        end = tokio::time::timeout(limit, drive_child(parent, &child, from_api)) => end.unwrap_or(Err(TurnError::Timeout)),
     };
     let status = match &end {
         Ok(None) => RunStatus::Completed,
@@ -259,8 +260,8 @@ async fn drive_child(
     })
 }
 
-/// Converts an event of a child for its parent's stream: tool calls, the first line of their results, and usage. Text and
-/// errors of a child are for its parent alone.
+/// Converts an event of a child for its parent's stream: tool calls, the first line of their results, and usage. Text
+/// and errors of a child are for its parent alone.
 fn to_parent_event(child: &RunId, event: StreamEvent) -> Option<StreamEvent> {
     let id = |call: &str| format!("{child}/{call}");
     let name = |tool: &str| format!("subagent/{tool}");

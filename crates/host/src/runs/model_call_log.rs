@@ -3,9 +3,9 @@
 //! # Format
 //!
 //! Before a request is sent, an entry `model.call` records the content hashes of its system prompt, tools and messages.
-//! Contents are stored once, as blobs. A conversation only grows, so the hashes of its older messages are stored once too:
-//! in lists of a fixed length, which later calls refer to. The hashes of all tools form one list. [`ModelCallReader`]
-//! restores the calls.
+//! Contents are stored once, as blobs. A conversation only grows, so the hashes of its older messages are stored once
+//! too: in lists of a fixed length, which later calls refer to. The hashes of all tools form one list.
+//! [`ModelCallReader`] restores the calls.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -44,7 +44,8 @@ pub struct RecordedModelCall {
 
 /// Name of the field of the messages at most providers.
 const DEFAULT_MESSAGES_KEY: &str = "messages";
-/// Number of hashes in a list. A call with n messages writes about n / `HASHES_PER_LIST` + `HASHES_PER_LIST` / 2 hashes.
+/// Number of hashes in a list. A call with n messages writes about n / `HASHES_PER_LIST` + `HASHES_PER_LIST` / 2
+/// hashes.
 const HASHES_PER_LIST: usize = 32;
 
 /// Cache of the blobs that most calls have in common.

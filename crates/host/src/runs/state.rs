@@ -56,8 +56,8 @@ impl Run {
         }
     }
 
-    /// Sets keys of a scope with the next commit, at the latest the one that ends the run. If other runs have used up the
-    /// quota by then, no key is set and the tape records the refusal.
+    /// Sets keys of a scope with the next commit, at the latest the one that ends the run. If other runs have used up
+    /// the quota by then, no key is set and the tape records the refusal.
     pub(crate) async fn set_state_deferred(&self, scope: StateScope, values: &JsonObject) -> Result<(), ApiError> {
         let mut change = self.build_state_change(scope, values)?;
         let failed = |error: StoreError| store_api_error(&error);

@@ -1,5 +1,5 @@
-//! Optimistic commits of stored state. Several runs and processes may change one namespace, and its quota applies to all
-//! of them together: a change is committed only if the namespace has not changed since its quota was checked.
+//! Optimistic commits of stored state. Several runs and processes may change one namespace, and its quota applies to
+//! all of them together: a change is committed only if the namespace has not changed since its quota was checked.
 
 use capstan_protocol::{ApiError, ApiErrorCode};
 use capstan_tape::{BatchPrecondition, Fact, StoreError};
@@ -17,8 +17,8 @@ impl Run {
         Ok(record.map_or(0, |record| record.revision))
     }
 
-    /// Commits the pending entries and these facts, if the namespace still has this revision. Otherwise nothing is committed
-    /// and the result is false.
+    /// Commits the pending entries and these facts, if the namespace still has this revision. Otherwise nothing is
+    /// committed and the result is false.
     pub(crate) async fn commit_if_unchanged(
         &self,
         space: &str,

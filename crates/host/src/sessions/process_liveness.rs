@@ -28,8 +28,8 @@ pub struct OrphanedWork {
 }
 
 impl OrphanedWork {
-    /// Keeps what was orphaned in an earlier check too. Work that only looked orphaned for a moment, because its process was
-    /// ending, is removed.
+    /// Keeps what was orphaned in an earlier check too. Work that only looked orphaned for a moment, because its
+    /// process was ending, is removed.
     pub fn retain_still_orphaned(mut self, before: &Self) -> Self {
         self.events.retain(|event| before.events.iter().any(|one| one.key == event.key && one.owner == event.owner));
         self.runs.retain(|run| before.runs.iter().any(|one| one.run_id == run.run_id));

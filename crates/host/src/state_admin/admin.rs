@@ -173,8 +173,8 @@ impl StateAdmin {
         kept.into_iter().flat_map(remove).collect()
     }
 
-    /// Commits the facts that `change` derives from the present records, and retries if the namespace changed in between.
-    /// Returns the number of changed keys.
+    /// Commits the facts that `change` derives from the present records, and retries if the namespace changed in
+    /// between. Returns the number of changed keys.
     async fn commit_with_retry<T: Clone>(
         &self,
         told: &NamespaceChange<'_, T>,

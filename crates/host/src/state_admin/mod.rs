@@ -1,7 +1,8 @@
 //! State administration: the stored state of runners, as an operator sees and changes it.
 //!
-//! Runners write to their [namespaces](RunnerNamespace) through the run API. [`StateAdmin`] lists them, changes them and
-//! clears those that are no longer in use (see [`unused_reason`]). Each change is recorded on the workspace's system tape.
+//! Runners write to their [namespaces](RunnerNamespace) through the run API. [`StateAdmin`] lists them, changes them
+//! and clears those that are no longer in use (see [`unused_reason`]). Each change is recorded on the workspace's
+//! system tape.
 
 mod admin;
 mod error;

@@ -10,8 +10,8 @@ const CONTENT_MARKER_LEN: usize = 16;
 
 /// Reference from a storage name to the blob with its content.
 ///
-/// Blobs are deduplicated by hash, so a plain blob could be shared and could not be removed safely. The blob of a storage
-/// name ends with a unique marker and is removed together with the name.
+/// Blobs are deduplicated by hash, so a plain blob could be shared and could not be removed safely. The blob of a
+/// storage name ends with a unique marker and is removed together with the name.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ContentLocation {
     /// The hash of the content.

@@ -56,8 +56,8 @@ impl NamespaceUsers<'_> {
     }
 }
 
-/// Reason why a namespace is no longer in use; `None` if it is in use. The storage of a workspace belongs to all runners
-/// and is always in use, and so is data of a LangBot pipeline, which may send its next query at any time.
+/// Reason why a namespace is no longer in use; `None` if it is in use. The storage of a workspace belongs to all
+/// runners and is always in use, and so is data of a LangBot pipeline, which may send its next query at any time.
 pub fn unused_reason(space: &RunnerNamespace, users: NamespaceUsers<'_>) -> Option<UnusedReason> {
     let is_known = |binding: &Binding, owner: &Value| json!(binding.binding_id) == *owner;
     let has_binding = |owner: &Value| {

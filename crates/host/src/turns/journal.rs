@@ -14,8 +14,9 @@ use crate::turns::detach_on_drop::DetachOnDrop;
 
 /// The journal of one turn.
 ///
-/// Entries are pending until something must be recorded before the turn continues (a model call, a tool call) or the turn
-/// ends; then all of them are one commit, under the turn's lease. Pending facts are removed only after they are written.
+/// Entries are pending until something must be recorded before the turn continues (a model call, a tool call) or the
+/// turn ends; then all of them are one commit, under the turn's lease. Pending facts are removed only after they are
+/// written.
 pub(crate) struct Journal {
     tapes: TapeRepository,
     tape: TapeName,
@@ -65,7 +66,8 @@ impl Journal {
         &self.tape
     }
 
-    /// The tape of the session, under whose lease this journal writes. For a fork, the tape at the root of its ancestors.
+    /// The tape of the session, under whose lease this journal writes. For a fork, the tape at the root of its
+    /// ancestors.
     pub(crate) fn session_tape(&self) -> &TapeName {
         &self.fence.tape
     }
@@ -130,8 +132,8 @@ impl Journal {
         self.lock().entry_ids.get(&ticket).copied()
     }
 
-    /// Adds the message of events that a run ingests. It is recorded on the tape, and the events are recorded as ingested
-    /// by the run.
+    /// Adds the message of events that a run ingests. It is recorded on the tape, and the events are recorded as
+    /// ingested by the run.
     pub(crate) fn append_ingested(&self, run: &RunId, message: EntryDraft, events: &[EventKey]) -> EntryTicket {
         let mut pending = self.lock();
         let fact = self.append_fact(&mut pending, run, message);
@@ -159,7 +161,7 @@ impl Journal {
             self.flush_ordered().await?;
         }
         let mut seen = self.commit_lock.lock().await;
-        // If the future is dropped midway, the window is read again from the tape.
+        // If this is dropped or fails midway, an empty window stays behind, and the next call reads the tape again.
         let mut current = std::mem::take(&mut *seen);
         let window = current.refresh(&self.tapes, &self.tape, kinds).await?;
         let committed = window.following.len();
@@ -214,7 +216,8 @@ impl Journal {
         self.lock().facts.extend(facts);
     }
 
-    /// Commits all pending facts, durably. If the caller is dropped, as a cancelled run is, the commit completes detached.
+    /// Commits all pending facts, durably. If the caller is dropped, as a cancelled run is, the commit completes
+    /// detached.
     pub(crate) async fn flush(self: &Arc<Self>) -> Result<(), StoreError> {
         let is_synced = |pending: &PendingFacts| pending.facts.is_empty() && !pending.is_unsynced;
         if is_synced(&self.lock()) {
@@ -231,8 +234,8 @@ impl Journal {
         self.flush_with_durability(CommitDurability::Ordered, Vec::new(), Vec::new()).await.map(drop)
     }
 
-    /// Commits all pending facts and then these, and returns the outputs of the latter. They do not become pending facts,
-    /// so that a detached commit cannot include them.
+    /// Commits all pending facts and then these, and returns the outputs of the latter. They do not become pending
+    /// facts, so that a detached commit cannot include them.
     pub(crate) async fn flush_with(self: &Arc<Self>, last: Vec<Fact>) -> Result<Vec<FactOutput>, StoreError> {
         self.flush_with_durability(CommitDurability::Durable, Vec::new(), last).await
     }

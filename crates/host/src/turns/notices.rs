@@ -1,4 +1,5 @@
-//! Notices for events that end without a reply. A notice is routed and dispatched like a reply, and a turn has at most one.
+//! Notices for events that end without a reply. A notice is routed and dispatched like a reply, and a turn has at most
+//! one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -48,8 +49,8 @@ impl NoticeCache {
 }
 
 impl Engine {
-    /// Notifies the observers of the end of orphaned events and dispatches their notice. `batch` is `None` if none of the
-    /// events can be read.
+    /// Notifies the observers of the end of orphaned events and dispatches their notice. `batch` is `None` if none of
+    /// the events can be read.
     async fn prepare_notice(&self, batch: Option<&TurnBatch>, error: &TurnError) -> PreparedNotice {
         let text = self.notify_observers(batch.map(|batch| &batch.inbound), error).await;
         let notice = match batch {
@@ -59,7 +60,8 @@ impl Engine {
         PreparedNotice { text: notice.text.or_else(|| Some(error.public_message())), ..notice }
     }
 
-    /// Notifies the observers of the end of events without a reply, and returns the notice that they request for the user.
+    /// Notifies the observers of the end of events without a reply, and returns the notice that they request for the
+    /// user.
     pub(crate) async fn notify_observers(&self, inbound: Option<&InboundEvent>, error: &TurnError) -> Option<String> {
         let notice = NoticeRequest::default();
         self.services.hooks.notify_error(ErrorStage::Turn, error.to_report(), inbound.cloned(), &notice).await;
