@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use capstan_hooks::contracts::Channel;
 use capstan_protocol::ChannelName;
 
-/// The channels of a host. Cheap to clone; clones share which of them listen.
+/// The channels of a host. Cheap to clone; clones share the set of listening channels.
 #[derive(Clone)]
 pub struct ChannelDirectory {
     channels: Arc<[Arc<dyn Channel>]>,
@@ -29,12 +29,12 @@ impl ChannelDirectory {
         self.channels.iter().find(|channel| channel.name() == *name)
     }
 
-    /// Whether callers on this channel wait for their replies.
+    /// Returns true if callers on this channel wait for their replies.
     pub fn has_waiting_caller(&self, name: &ChannelName) -> bool {
         self.get(name).is_some_and(|channel| channel.capabilities().has_waiting_callers)
     }
 
-    /// Marks a channel as listening in this process. Returns whether it was not before.
+    /// Marks a channel as listening in this process. Returns true if it was not listening before.
     pub fn mark_listening(&self, name: &ChannelName) -> bool {
         self.listening().insert(name.clone())
     }
@@ -44,8 +44,8 @@ impl ChannelDirectory {
         self.listening().remove(name);
     }
 
-    /// Whether this process may deliver orphaned messages of a channel: it listens here, or its callers are gone and no
-    /// other process will ever reach them.
+    /// Returns true if this process may deliver orphaned messages of a channel: the channel listens here, or its
+    /// callers waited in a process that has died.
     pub fn can_deliver_orphaned(&self, name: &ChannelName) -> bool {
         self.listening().contains(name) || self.has_waiting_caller(name)
     }

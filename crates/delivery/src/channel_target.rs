@@ -1,4 +1,4 @@
-//! Channel that a turn answers on: shows its stream events, and routes its messages.
+//! Reply target of a turn: streams its events to a channel and routes its messages.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use super::channel_directory::ChannelDirectory;
 use super::isolated_channel::{STREAM_EVENT_TIMEOUT, call_with_deadline};
 use super::route;
 
-/// The place that one turn answers.
+/// Reply target of one turn.
 pub struct ChannelTarget {
     inbound: InboundEvent,
-    /// The binding of the turn, whose delivery policy routes.
+    /// The binding of the turn, whose delivery policy decides the route.
     binding: Option<Arc<Binding>>,
-    /// The event as the channel is shown it, and the channel; `None` where nothing is shown.
+    /// The event as the channel sees it, and the channel; `None` if the turn is not streamed.
     streaming: Option<(InboundEvent, Arc<dyn Channel>)>,
-    /// The caller behind the channel is gone.
+    /// The waiting caller has disconnected.
     is_caller_gone: bool,
-    /// The channel failed to show an event: it gets the final message, and holds the run up no further.
+    /// The channel failed to show an event: it gets only the final message and no longer delays the run.
     is_streaming_disabled: AtomicBool,
 }
 
@@ -36,9 +36,9 @@ impl ChannelTarget {
         is_caller_gone: bool,
     ) -> Self {
         let policy = binding.as_ref().map(|binding| &binding.delivery_policy);
-        let streaming = route::streaming_target(inbound, policy).and_then(|shown| {
-            let channel = channels.get(&shown.channel()).map(Arc::clone)?;
-            Some((shown.into_owned(), channel))
+        let streaming = route::streaming_target(inbound, policy).and_then(|inbound| {
+            let channel = channels.get(&inbound.channel()).map(Arc::clone)?;
+            Some((inbound.into_owned(), channel))
         });
         Self {
             inbound: inbound.clone(),
@@ -60,9 +60,9 @@ impl StageEventSink for ChannelTarget {
             return;
         }
         let event = &*strip_opaque_fields(event);
-        let shown = call_with_deadline(channel.on_stream_event(event, inbound), STREAM_EVENT_TIMEOUT).await;
-        if let Err((reason, _)) = shown {
-            tracing::warn!(channel = %channel.name(), %reason, "a stream event could not be shown, nor will the rest be");
+        let result = call_with_deadline(channel.on_stream_event(event, inbound), STREAM_EVENT_TIMEOUT).await;
+        if let Err((reason, _)) = result {
+            tracing::warn!(channel = %channel.name(), %reason, "a stream event failed; streaming is off for this turn");
             self.is_streaming_disabled.store(true, Ordering::Relaxed);
         }
     }
@@ -74,8 +74,8 @@ impl ReplyTarget for ChannelTarget {
     }
 }
 
-/// Strips the fields that only a provider understands: signatures and encrypted reasoning, which ride on a call, are for
-/// the tape.
+/// Strips the fields that only a provider understands: signatures and encrypted reasoning of a call are for the tape
+/// only.
 fn strip_opaque_fields(event: &StreamEvent) -> Cow<'_, StreamEvent> {
     match event {
         StreamEvent::ToolCall { call } if !call.extra.is_empty() => {

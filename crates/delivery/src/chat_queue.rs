@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::event_delivery::{CallerReceipt, OutboxRow};
 
-/// Maximum number of jobs that wait for one chat. A session that has more to say waits too.
+/// Maximum number of jobs queued for one chat. A session with further messages waits (backpressure).
 pub(crate) const MAX_QUEUED_JOBS: usize = 64;
 
 /// Queues of delivery jobs.
@@ -20,7 +20,7 @@ pub(crate) struct ChatQueues(Mutex<ChatQueueMap>);
 #[derive(Default)]
 struct ChatQueueMap {
     queues: HashMap<ChatAddress, ChatQueue>,
-    /// Chats for which the host stopped with a message unsent: what comes after it waits in the store too.
+    /// Chats with an unsent message when the host stopped: later messages to them stay in the store too.
     abandoned: HashSet<ChatAddress>,
 }
 
@@ -39,7 +39,7 @@ impl ChatAddress {
     }
 }
 
-/// Queue of one chat. It exists exactly as long as a task works on it.
+/// Queue of one chat. It exists exactly as long as a task serves it.
 struct ChatQueue {
     jobs: VecDeque<(DeliveryJob, DepthAccounting)>,
     /// Number of counted jobs.
@@ -51,21 +51,21 @@ impl ChatQueue {
         Self { jobs: VecDeque::new(), depth: watch::Sender::new(0) }
     }
 
-    /// Puts a job behind the messages that were staged before it. What a dead process left may come late.
+    /// Inserts a job after the messages that were staged before it. Orphaned messages may arrive late.
     fn insert(&mut self, job: DeliveryJob, accounting: DepthAccounting) {
         let id = job.outbox_id();
-        let goes_behind = |(other, _): &&(DeliveryJob, _)| id.is_some() && other.outbox_id() > id;
-        let behind = self.jobs.iter().rev().take_while(goes_behind).count();
-        self.jobs.insert(self.jobs.len() - behind, (job, accounting));
+        let is_later = |(other, _): &&(DeliveryJob, _)| id.is_some() && other.outbox_id() > id;
+        let later = self.jobs.iter().rev().take_while(is_later).count();
+        self.jobs.insert(self.jobs.len() - later, (job, accounting));
     }
 }
 
-/// Accounting of a job among those that wait for a chat.
+/// Accounting of a job in the queue depth of its chat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DepthAccounting {
-    /// Counted: a session that has more to say waits for it.
+    /// Counted: a session with further messages waits for the job.
     Counted,
-    /// Not counted: an orphaned message, or a reply that is owed to a caller that waits.
+    /// Not counted: an orphaned message, or a reply owed to a waiting caller.
     Exempt,
 }
 
@@ -73,12 +73,12 @@ pub(crate) enum DepthAccounting {
 pub(crate) enum DeliveryJob {
     /// A message, until its fate is known.
     Send { row: OutboxRow, receipt: Option<CallerReceipt> },
-    /// The reply to a caller that waits, once.
+    /// The reply to a waiting caller, attempted once.
     Reply { reply: Box<ChannelReply>, rows: Vec<OutboxRow>, receipt: CallerReceipt, is_caller_gone: bool },
 }
 
 impl DeliveryJob {
-    /// The row of a message.
+    /// The row of a message job.
     fn outbox_id(&self) -> Option<OutboxId> {
         match self {
             Self::Send { row, .. } => Some(row.id),
@@ -104,7 +104,7 @@ impl ChatQueues {
         Some(chat.depth.subscribe())
     }
 
-    /// Enqueues a job. Returns whether no task works on the chat yet.
+    /// Enqueues a job. Returns true if no task serves the chat yet.
     pub(crate) fn enqueue(&self, address: &ChatAddress, job: DeliveryJob, accounting: DepthAccounting) -> bool {
         let mut chats = self.lock();
         let is_new = !chats.queues.contains_key(address);
@@ -116,7 +116,7 @@ impl ChatQueues {
         is_new
     }
 
-    /// Puts a job back that has to wait, to its place in the order.
+    /// Returns a job that has to wait to its position in the queue.
     pub(crate) fn requeue(&self, address: &ChatAddress, job: DeliveryJob, accounting: DepthAccounting) {
         if let Some(chat) = self.lock().queues.get_mut(address) {
             chat.insert(job, accounting);
@@ -140,7 +140,7 @@ impl ChatQueues {
         }
     }
 
-    /// Leaves the messages to this chat for the next start.
+    /// Leaves the messages to this chat in the store for the next start.
     pub(crate) fn abandon(&self, address: &ChatAddress) {
         self.lock().abandoned.insert(address.clone());
     }

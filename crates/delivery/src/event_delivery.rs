@@ -1,4 +1,4 @@
-//! Delivery of an event that has ended: its messages, and the reply to the caller that waits for it.
+//! Delivery of a settled event: its messages, and the reply to its waiting caller.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,23 +6,23 @@ use capstan_hooks::contracts::ChannelReply;
 use capstan_protocol::OutboundMessage;
 use capstan_tape::{FactOutput, NewOutbound, OutboxId, OutboxRecord, OutboxStatus};
 
-/// A message that waits in the outbox.
+/// A pending message of the outbox.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutboxRow {
     /// Id of the row.
     pub id: OutboxId,
     /// Message to send.
     pub message: OutboundMessage,
-    /// How often it was tried.
+    /// Number of attempts to send it.
     pub attempts: u32,
-    /// Whether one of those may have gone through.
+    /// One of the attempts may have succeeded.
     pub is_fate_unknown: bool,
-    /// Whoever waited for it is gone: it is not for whoever waits on that channel now.
+    /// The waiting caller of the message has disconnected: another caller on the same channel must not get it.
     pub is_caller_gone: bool,
 }
 
 impl OutboxRow {
-    /// A message that was staged under this id.
+    /// A message that was staged under the assigned id.
     pub fn from_staged(assigned: &FactOutput, outbound: NewOutbound) -> Option<Self> {
         match assigned {
             FactOutput::Outbox(id) => {
@@ -33,7 +33,7 @@ impl OutboxRow {
         }
     }
 
-    /// A message that a process left when it died: it may have been sending it.
+    /// A message of a dead process, which may have been sending it.
     pub fn from_orphaned(record: OutboxRecord) -> Self {
         let attempts = match record.status {
             OutboxStatus::Waiting { attempts, .. } => attempts,
@@ -42,28 +42,28 @@ impl OutboxRow {
         Self { id: record.id, message: record.message, attempts, is_fate_unknown: true, is_caller_gone: false }
     }
 
-    /// A message that a caller did not take, or that a process left which died: then it may have been taken.
+    /// A message that a caller did not receive, or that a dead process owned and may have delivered.
     pub fn from_unclaimed(record: OutboxRecord) -> Self {
         let fate_unknown = matches!(record.status, OutboxStatus::Waiting { .. });
         Self { is_fate_unknown: fate_unknown, ..Self::from_orphaned(record) }
     }
 }
 
-/// Request to deliver everything about an event that has ended.
+/// Request to deliver everything about a settled event.
 pub struct EventDelivery {
-    /// The reply to a caller that waits on the event's channel. Its messages are those that need no delivery; the rows
-    /// are added to them.
+    /// The reply to a caller that waits on the event's channel. It contains the messages that need no delivery; those
+    /// of the rows are added.
     pub reply: ChannelReply,
     /// Messages to send.
     pub rows: Vec<OutboxRow>,
-    /// The caller behind the channel is gone.
+    /// The waiting caller has disconnected.
     pub is_caller_gone: bool,
     /// Receipt for a caller inside this process.
     pub receipt: CallerReceipt,
 }
 
-/// Tells a caller inside this process, once everything of an event was tried, which messages could not be delivered: when
-/// the last clone is dropped.
+/// Reports undelivered messages to a caller inside this process, when the last clone is dropped: then every message of
+/// the event was attempted.
 #[derive(Clone)]
 pub struct CallerReceipt(Arc<PendingReceipt>);
 
@@ -73,17 +73,17 @@ type ReceiptCallback = Box<dyn FnOnce(Vec<String>) + Send>;
 struct PendingReceipt(Mutex<Option<(ReceiptCallback, Vec<String>)>>);
 
 impl CallerReceipt {
-    /// A receipt that calls back.
+    /// A receipt with a callback.
     pub fn new(callback: impl FnOnce(Vec<String>) + Send + 'static) -> Self {
         Self(Arc::new(PendingReceipt(Mutex::new(Some((Box::new(callback), Vec::new()))))))
     }
 
-    /// A receipt for no caller.
+    /// A receipt without a caller.
     pub fn none() -> Self {
         Self(Arc::new(PendingReceipt(Mutex::new(None))))
     }
 
-    /// Records that a message could not be delivered.
+    /// Records an undelivered message.
     pub fn record_undelivered(&self, reason: &str) {
         if let Some((_, errors)) = self.0.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             errors.push(reason.to_owned());

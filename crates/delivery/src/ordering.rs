@@ -1,4 +1,4 @@
-//! Messages to one chat keep their order over all processes of a home: one goes out when every earlier one has.
+//! Order of messages to one chat across all processes of a home: a message is sent after all earlier ones.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use capstan_tape::{CommitDurability, OutboxId, OutboxRecord, OutboxStatus, Store
 use super::event_delivery::{CallerReceipt, OutboxRow};
 use super::outbox::Outbox;
 
-/// Delay between polls for earlier messages to go out.
+/// Delay between polls for earlier messages.
 const ORDERING_POLL_BACKOFF: RetryBackoff =
     RetryBackoff { initial_delay: Duration::from_millis(20), max_delay: Duration::from_secs(1) };
-/// How long whoever waits in this process is made to wait for the messages of others.
+/// Time that a waiting caller of this process waits for messages of other processes.
 const ORDERING_WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How many earlier messages are read at once. The first of them that counts is enough.
+/// Page size for earlier messages. Usually the first page decides.
 const EARLIER_MESSAGES_PAGE_SIZE: usize = 16;
 
-/// Why whoever waits in this process was not made to wait longer.
+/// Reason reported to a waiting caller of this process when that time is over.
 pub(crate) const BEHIND_OTHERS_REASON: &str = "an earlier message to this chat is still to be sent by another process";
 
-/// How long a chat has waited for the messages of other processes.
+/// Time that a chat has waited for messages of other processes.
 #[derive(Debug, Default)]
 pub(crate) struct OrderingWait {
     total_wait: Duration,
@@ -28,7 +28,7 @@ pub(crate) struct OrderingWait {
 }
 
 impl OrderingWait {
-    /// How long to wait before looking again.
+    /// The delay before the next poll.
     pub(crate) fn next_poll_delay(&mut self) -> Duration {
         self.polls = self.polls.saturating_add(1);
         let delay = ORDERING_POLL_BACKOFF.base_delay(self.polls);
@@ -36,40 +36,40 @@ impl OrderingWait {
         delay
     }
 
-    /// Whether that takes long.
+    /// Returns true once a waiting caller should not wait any longer.
     pub(crate) fn is_overdue(&self) -> bool {
         self.total_wait > ORDERING_WAIT_TIMEOUT
     }
 }
 
 impl Outbox {
-    /// Records the fates of messages, as often as it takes until the host gives up: other processes wait for it. Whoever
-    /// waits in this one does not.
+    /// Records delivery results, with retries until the host aborts: other processes wait for the records. A waiting
+    /// caller of this process does not.
     pub(super) async fn record_deliveries_with_retry(
         &self,
         fates: Vec<(OutboxRow, OutboxStatus)>,
         mut receipt: Option<CallerReceipt>,
     ) {
-        let mut look = OrderingWait::default();
+        let mut retry = OrderingWait::default();
         loop {
             match self.record_deliveries(fates.clone(), CommitDurability::Durable).await {
                 Err(error) if error.is_transient() => drop(receipt.take()),
                 _ => return,
             }
             tokio::select! {
-                () = tokio::time::sleep(look.next_poll_delay()) => {}
+                () = tokio::time::sleep(retry.next_poll_delay()) => {}
                 () = self.options.abort_token.cancelled() => return,
             }
         }
     }
 
-    /// Whether a message has to wait for an earlier one to the same chat that another process has to send. What a dead one
-    /// left is taken over here where it may be, and is then sent first.
+    /// Returns true if another process has to send an earlier message to the same chat. Orphaned messages are adopted
+    /// here if this process may deliver them, and are then sent first.
     ///
-    /// Rows are numbered in the order of their commits, so no earlier one can come up later. Those of this process are
-    /// in its own queue, or about to be: for these it is not waited long. Another workspace may have another account on a
-    /// channel of the same name, and what a dead process left may be for a channel that does not listen here, which
-    /// nobody may ever send: neither is waited for.
+    /// Rows are numbered in the order of their commits, so an earlier one cannot appear later. Rows of this process are
+    /// in its own queue or about to be, so the wait for them is short. Two kinds of messages are not waited for: those
+    /// of another workspace, which may have another account on a channel of the same name, and orphaned messages of a
+    /// channel that does not listen here, which may never be sent.
     pub(super) async fn has_earlier_messages(&self, row: &OutboxRow, ordering: &OrderingWait) -> bool {
         let channel = self.channels.get(&row.message.channel);
         if channel.is_none_or(|channel| channel.capabilities().has_waiting_callers) {
@@ -78,7 +78,7 @@ impl Outbox {
         match self.find_earlier_messages(row, ordering).await {
             Ok(is_behind) => is_behind,
             Err(error) => {
-                tracing::warn!(%error, "which messages go before another could not be told");
+                tracing::warn!(%error, "cannot check for earlier messages to the same chat");
                 true
             }
         }
@@ -111,7 +111,7 @@ impl Outbox {
         }
     }
 
-    /// Whether a message answers an event of this workspace, or of none that is known.
+    /// Returns true if a message replies to an event of this workspace, or of an unknown one.
     pub(super) async fn is_workspace_outbound(&self, row: &OutboxRecord) -> Result<bool, StoreError> {
         let tape = match self.tapes.store().inbox_record(&row.event).await? {
             Some(event) => self.tapes.record(&event.tape).await?,

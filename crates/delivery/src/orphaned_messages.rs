@@ -1,4 +1,4 @@
-//! Messages of dead processes: adopted by a process that may deliver them.
+//! Orphaned messages of dead processes, adopted by a process that may deliver them.
 
 use capstan_tape::{Batch, Fact, OutboxStatus, StoreError};
 
@@ -6,15 +6,15 @@ use super::event_delivery::OutboxRow;
 use super::outbox::{CALLER_GONE_REASON, Outbox};
 
 impl Outbox {
-    /// Adopts the messages that a dead process was to send: their fate is unknown. Those of callers that waited are given
-    /// up.
+    /// Adopts messages that a dead process owned; their fate is unknown. Messages of waiting callers are marked as
+    /// undelivered.
     pub async fn adopt_orphaned_messages(&self) -> Result<(), StoreError> {
         let store = self.tapes.store();
         let me = self.options.owner.name();
         let mut records = store.pending_outbound();
         while let Some(record) = records.next().await? {
             let channel = &record.message.channel;
-            let waited = self.channels.has_waiting_caller(channel);
+            let has_waiting_caller = self.channels.has_waiting_caller(channel);
             if !self.options.owner.is_orphaned(record.owner.as_deref()) || !self.channels.can_deliver_orphaned(channel)
             {
                 continue;
@@ -26,15 +26,15 @@ impl Outbox {
             let mut batch = Batch::new();
             batch.push(Fact::AdoptOutbound { id: record.id, from: record.owner.clone(), owner: me.to_owned() });
             let row = OutboxRow::from_orphaned(record);
-            let status = if waited {
+            let status = if has_waiting_caller {
                 OutboxStatus::Undelivered { reason: CALLER_GONE_REASON.to_owned() }
             } else {
                 OutboxStatus::Waiting { attempts: row.attempts, fate_unknown: true, reason: None }
             };
             batch.push(Fact::RecordDelivery { id: row.id, status });
             match store.commit(batch).await {
-                Ok(_) if waited => {}
-                // Now: nobody else would send it if one of the next cannot be taken over.
+                Ok(_) if has_waiting_caller => {}
+                // At once: if a later adoption fails, no other process would send this message.
                 Ok(_) => self.enqueue_orphaned(row),
                 // Another process was faster.
                 Err(StoreError::OutboxConflict { .. }) => {}

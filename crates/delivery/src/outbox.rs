@@ -1,6 +1,6 @@
 //! Outbox: delivers committed messages in order per chat, until their fate is known.
 //!
-//! [`Outbox`] is the service and its own handle. It spawns a task for each chat that something waits for, and knows
+//! [`Outbox`] is the service and its own handle. It spawns a task for each chat with pending messages. It knows
 //! channels, tapes and the owner of its rows, but neither sessions nor turns.
 
 use std::sync::Arc;
@@ -22,30 +22,30 @@ use super::ordering::{BEHIND_OTHERS_REASON, OrderingWait};
 /// Backoff between attempts to send a message.
 const SEND_BACKOFF: RetryBackoff =
     RetryBackoff { initial_delay: Duration::from_secs(1), max_delay: Duration::from_mins(5) };
-/// Maximum number of attempts to send a message: about a day, at the longest wait.
+/// Maximum number of attempts to send a message: about a day at the maximum delay.
 const MAX_SEND_ATTEMPTS: u32 = 300;
 
-/// Why the message of a caller that waited was given up.
+/// Reason of an undelivered message whose waiting caller has disconnected.
 pub(crate) const CALLER_GONE_REASON: &str = "the caller is gone";
 
-/// Why the message of a caller was given up that took nothing until the host had to end.
+/// Reason of an undelivered message whose caller was still not reading when the host aborted.
 const UNCLAIMED_REASON: &str = "the caller did not take it before the host stopped";
 
-/// Why a message was not sent by a host that stops.
+/// Reason reported for a message that stays in the store because the host stops.
 const HOST_STOPPED_REASON: &str = "the host stopped before it could be sent";
 
-/// Why a message was given up that came when too many waited for its chat.
+/// Reason of an undelivered message that met a full queue.
 const QUEUE_FULL_REASON: &str = "too many messages wait for this chat";
 
 /// Identity of this process as the owner of outbox rows.
 pub trait RowOwner: Send + Sync {
-    /// Its name, as rows record it.
+    /// Name of the owner, as recorded in its rows.
     fn name(&self) -> &str;
 
-    /// Whether another owner is known to be dead.
+    /// Returns true if another owner is known to be dead.
     fn is_dead(&self, owner: &str) -> bool;
 
-    /// Whether a row or event of this owner is orphaned. Those without an owner were recorded before owners were.
+    /// Returns true if a row or event of this owner is orphaned. Records without an owner predate ownership.
     fn is_orphaned(&self, owner: Option<&str>) -> bool {
         owner.is_none_or(|owner| self.is_dead(owner))
     }
@@ -59,9 +59,9 @@ pub struct OutboxOptions {
     pub owner: Arc<dyn RowOwner>,
     /// Tracks its tasks.
     pub tasks: TaskTracker,
-    /// Fires when messages that cannot be sent now are left for the next start.
+    /// Fires when messages that cannot be sent now stay in the store for the next start.
     pub stop_token: CancellationToken,
-    /// Fires when nothing is waited for any more, neither channels nor the store.
+    /// Fires when the host waits no longer, neither for channels nor for the store.
     pub abort_token: CancellationToken,
 }
 
@@ -90,13 +90,13 @@ impl Outbox {
         Self(Arc::new(OutboxState { options, channels, tapes, queues: ChatQueues::default() }))
     }
 
-    /// Delivers an event, and waits while too much waits for its chats.
+    /// Delivers an event, and waits while the queues of its chats are full.
     pub async fn deliver(&self, delivery: EventDelivery) {
         let addresses = self.enqueue(delivery);
         self.wait_for_capacity(&addresses).await;
     }
 
-    /// Enqueues the delivery of an event, and returns the chats it goes to. A session that has more to say to them
+    /// Enqueues the delivery of an event and returns the chats it goes to. A session with further messages to them
     /// [waits for capacity](Self::wait_for_capacity) first.
     pub fn enqueue(&self, delivery: EventDelivery) -> Vec<ChatAddress> {
         let mut addresses = Vec::new();
@@ -107,26 +107,26 @@ impl Outbox {
         addresses
     }
 
-    /// Waits until not too much waits for these chats, or the host stops.
+    /// Waits until the queues of these chats have capacity, or the host stops.
     pub async fn wait_for_capacity(&self, addresses: &[ChatAddress]) {
         for address in addresses {
             let Some(mut depth) = self.queues.subscribe_if_full(address) else { continue };
             tokio::select! {
-                // An error means that nothing waits any more.
+                // An error means that the queue was removed because it is empty.
                 _ = depth.wait_for(|count| *count < MAX_QUEUED_JOBS) => {}
                 () = self.options.stop_token.cancelled() => return,
             }
         }
     }
 
-    /// Enqueues the delivery of an event. Where a queue is full its messages are given up: the source of the event waits
-    /// for its acceptance, and with it everything behind.
+    /// Enqueues the delivery of an event without waiting. If a queue is full, its message is given up: waiting would
+    /// block the source of the event, and every event behind it.
     pub fn enqueue_or_give_up(&self, delivery: EventDelivery) {
         for (address, job) in self.delivery_jobs(delivery) {
             let is_full = self.queues.subscribe_if_full(&address).is_some();
             match job {
                 DeliveryJob::Send { row, receipt } if is_full => self.give_up_message(row, receipt),
-                // There are no more of these than callers that wait, and each of them must hear.
+                // Bounded by the number of waiting callers, each of which must get a reply.
                 DeliveryJob::Reply { .. } if is_full => self.enqueue_job(address, job, DepthAccounting::Exempt),
                 DeliveryJob::Send { .. } | DeliveryJob::Reply { .. } => {
                     self.enqueue_job(address, job, DepthAccounting::Counted);
@@ -135,7 +135,8 @@ impl Outbox {
         }
     }
 
-    /// Tells a caller that waits behind a channel that the store delays the outcome of its event. The call does not wait.
+    /// Notifies a waiting caller that the store delays the outcome of its event. Returns without waiting for the
+    /// channel.
     pub fn notify_delayed(&self, event: &InboundEvent, reason: IntakeError) {
         if !self.channels.has_waiting_caller(&event.source) {
             return;
@@ -143,9 +144,9 @@ impl Outbox {
         let Some(channel) = self.channels.get(&event.source).map(Arc::clone) else { return };
         let event = event.clone();
         self.options.tasks.spawn(async move {
-            let told = call_with_deadline(channel.notify_delayed(&event, &reason), STREAM_EVENT_TIMEOUT).await;
-            if let Err((reason, _)) = told {
-                tracing::warn!(channel = %channel.name(), %reason, "a caller could not be told that the store fails");
+            let notified = call_with_deadline(channel.notify_delayed(&event, &reason), STREAM_EVENT_TIMEOUT).await;
+            if let Err((reason, _)) = notified {
+                tracing::warn!(channel = %channel.name(), %reason, "cannot notify a caller of the store failure");
             }
         });
     }
@@ -158,13 +159,13 @@ impl Outbox {
     /// The jobs of a delivery, in order.
     fn delivery_jobs(&self, delivery: EventDelivery) -> Vec<(ChatAddress, DeliveryJob)> {
         let EventDelivery { mut reply, rows, is_caller_gone, receipt } = delivery;
-        // The caller waits where the event came from, wherever its reply is sent.
+        // The caller waits at the source of the event, wherever the reply is sent.
         let channel = reply.event.source.clone();
-        let waits = self.channels.has_waiting_caller(&channel);
+        let has_waiting_caller = self.channels.has_waiting_caller(&channel);
         let mut jobs = Vec::new();
         let (own, others): (Vec<OutboxRow>, Vec<OutboxRow>) =
-            rows.into_iter().partition(|row| waits && row.message.channel == channel);
-        if waits {
+            rows.into_iter().partition(|row| has_waiting_caller && row.message.channel == channel);
+        if has_waiting_caller {
             let address = ChatAddress { channel: channel.clone(), chat: reply.event.chat_id() };
             reply.messages.retain(|message| message.channel == channel);
             reply.messages.extend(own.iter().map(|row| row.message.clone()));
@@ -179,8 +180,8 @@ impl Outbox {
         jobs
     }
 
-    /// Enqueues an orphaned message, however many there are: no chat waits for another's, and nothing new goes before
-    /// them.
+    /// Enqueues an orphaned message regardless of the queue depth: chats do not wait for each other, and new messages
+    /// are queued behind it.
     pub(super) fn enqueue_orphaned(&self, row: OutboxRow) {
         let address = ChatAddress::from_row(&row);
         self.enqueue_job(address, DeliveryJob::Send { row, receipt: None }, DepthAccounting::Exempt);
@@ -204,7 +205,7 @@ impl Outbox {
         }
     }
 
-    /// Runs a job; returns it when it has to wait for messages of other processes.
+    /// Runs a job; returns it if it has to wait for messages of other processes.
     async fn run_job(&self, address: &ChatAddress, job: DeliveryJob, ordering: &OrderingWait) -> Option<DeliveryJob> {
         match job {
             DeliveryJob::Reply { reply, rows, receipt, is_caller_gone } => {
@@ -219,8 +220,8 @@ impl Outbox {
         None
     }
 
-    /// Puts a message back and waits before it is looked at again. Whoever waits for it in this process is not made to
-    /// wait for long.
+    /// Requeues a message and waits before the next poll. A waiting caller of this process is released when the wait is
+    /// overdue.
     async fn requeue_and_wait(
         &self,
         address: &ChatAddress,
@@ -237,12 +238,12 @@ impl Outbox {
         self.queues.requeue(address, job, accounting);
         tokio::select! {
             () = tokio::time::sleep(ordering.next_poll_delay()) => {}
-            // It waits in the store, for the next start.
+            // The message stays in the store for the next start.
             () = self.options.stop_token.cancelled() => self.queues.abandon(address),
         }
     }
 
-    /// Gives a message up, and records that in a task of its own: messages after it wait for the record.
+    /// Marks a message as undelivered, in a task of its own: later messages wait for the record.
     fn give_up_message(&self, row: OutboxRow, receipt: Option<CallerReceipt>) {
         tracing::warn!(reason = QUEUE_FULL_REASON, "a message was given up");
         if let Some(receipt) = &receipt {
@@ -254,8 +255,8 @@ impl Outbox {
             .spawn(async move { outbox.record_deliveries_with_retry(vec![(row, status)], receipt).await });
     }
 
-    /// Answers a caller that waits. There is no second attempt: either it is still there, or it is gone. One that is there
-    /// may take its time: its channel knows when it is gone, and what others are told does not wait for it.
+    /// Replies to a waiting caller, in one attempt: the caller is either connected or gone. A connected caller may take
+    /// its time: its channel notices when it disconnects, and deliveries to other chats do not wait for it.
     async fn reply_to_caller(
         &self,
         answer: &ChannelReply,
@@ -263,66 +264,66 @@ impl Outbox {
         receipt: &CallerReceipt,
         is_gone: bool,
     ) {
-        let answered = match self.channels.get(&answer.event.source) {
+        let result = match self.channels.get(&answer.event.source) {
             Some(channel) if !is_gone => tokio::select! {
                 biased;
-                answered = call_catching_panics(channel.reply(answer)) => answered,
+                result = call_catching_panics(channel.reply(answer)) => result,
                 () = self.options.abort_token.cancelled() => Err((UNCLAIMED_REASON.to_owned(), ChannelErrorKind::Permanent)),
             },
             _ => Err((CALLER_GONE_REASON.to_owned(), ChannelErrorKind::Permanent)),
         };
-        if let Err((reason, fate)) = &answered
+        if let Err((reason, fate)) = &result
             && !is_gone
         {
             let channel = &answer.event.source;
             match fate {
-                // That callers go is no trouble, and there may be many: it is on record for each of them.
-                ChannelErrorKind::Permanent => tracing::info!(%channel, %reason, "a caller is gone"),
+                // A disconnect is no error of the host, and there may be many: each is recorded in the store.
+                ChannelErrorKind::Permanent => tracing::info!(%channel, %reason, "a caller has disconnected"),
                 ChannelErrorKind::NotSent | ChannelErrorKind::Unknown => {
-                    tracing::warn!(%channel, %reason, "a caller could not be answered");
+                    tracing::warn!(%channel, %reason, "cannot reply to a caller");
                 }
             }
             receipt.record_undelivered(reason);
         }
         let fate = |row: OutboxRow| {
-            let status = match &answered {
+            let status = match &result {
                 Ok(()) => OutboxStatus::Sent { possible_duplicate: row.is_fate_unknown },
-                // That it was not taken is on record already, or will be by whoever sees to what was left.
+                // Already recorded as undelivered, or recorded during the recovery of orphaned messages.
                 Err(_) if answer.is_duplicate => return None,
                 Err((reason, _)) => OutboxStatus::Undelivered { reason: reason.clone() },
             };
             Some((row, status))
         };
         let fates: Vec<(OutboxRow, OutboxStatus)> = rows.into_iter().filter_map(fate).collect();
-        // An answer that was given is given again to whoever asks for it again, on record or not.
+        // No need to be durable: a delivered reply is repeated on request, recorded or not.
         if let Err(error) = self.record_deliveries(fates.clone(), CommitDurability::Ordered).await
             && error.is_transient()
         {
-            // The next answer does not wait for it.
+            // In a task of its own, so that the next reply does not wait for it.
             let outbox = self.clone();
             self.options.tasks.spawn(async move { outbox.record_deliveries_with_retry(fates, None).await });
         }
     }
 
-    /// Whether a message of an event that was sent again is for the caller that waits, and none has taken it.
+    /// Returns true if a message of a repeated event is for its waiting caller and no caller has received it.
     pub fn is_unclaimed(&self, event: &Event, row: &OutboxRecord) -> bool {
         let is_open = match &row.status {
             OutboxStatus::Undelivered { .. } | OutboxStatus::Noted { .. } => true,
-            // Whoever was to give it died.
+            // The process that owned it has died.
             OutboxStatus::Waiting { .. } => self.options.owner.is_orphaned(row.owner.as_deref()),
             OutboxStatus::Sent { .. } => false,
         };
         is_open && row.message.channel == event.source && self.channels.has_waiting_caller(&event.source)
     }
 
-    /// Sends one message until its fate is known, or the host stops. Whoever waits in this process waits for the first
-    /// attempt.
+    /// Sends one message until its fate is known or the host stops. A waiting caller of this process waits for the
+    /// first attempt only.
     async fn send_message(&self, address: &ChatAddress, mut row: OutboxRow, mut receipt: Option<CallerReceipt>) {
         loop {
             let attempted = tokio::select! {
                 biased;
                 attempted = self.attempt_send(&row) => attempted,
-                // Whoever takes it over does not know its fate either.
+                // The process that adopts the message does not know its fate either.
                 () = self.options.abort_token.cancelled() => {
                     report_unsent(receipt);
                     return self.queues.abandon(address);
@@ -336,10 +337,10 @@ impl Outbox {
                 Err(failed) => failed,
             };
             if row.is_caller_gone {
-                // That callers go is no trouble, and it is on record.
-                tracing::info!(channel = %row.message.channel, "a caller is gone");
+                // A disconnect is no error of the host, and it is recorded.
+                tracing::info!(channel = %row.message.channel, "a caller has disconnected");
             } else {
-                tracing::warn!(channel = %row.message.channel, %reason, "a message could not be delivered");
+                tracing::warn!(channel = %row.message.channel, %reason, "cannot deliver a message");
             }
             if let Some(receipt) = receipt.take() {
                 receipt.record_undelivered(&reason);
@@ -357,11 +358,11 @@ impl Outbox {
                 reason: Some(reason),
             };
             let wait = SEND_BACKOFF.delay_after(row.attempts);
-            // Unrecorded it still waits, and may be sent again.
+            // If this fails the message is still pending, and may be sent again.
             let _unrecorded = self.record_deliveries(vec![(row.clone(), status)], CommitDurability::Durable).await;
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
-                // It waits in the store, for the next start.
+                // The message stays in the store for the next start.
                 () = self.options.stop_token.cancelled() => return self.queues.abandon(address),
             }
         }
@@ -378,7 +379,7 @@ impl Outbox {
         call_with_deadline(channel.send(marked.as_ref().unwrap_or(&row.message)), CHANNEL_SEND_TIMEOUT).await
     }
 
-    /// Records what became of messages. If that fails they still wait in the store, and may be sent again.
+    /// Records delivery results. If that fails the messages are still pending in the store, and may be sent again.
     pub async fn record_deliveries(
         &self,
         fates: Vec<(OutboxRow, OutboxStatus)>,
@@ -390,13 +391,13 @@ impl Outbox {
         let facts = fates.into_iter().map(|(row, status)| Fact::RecordDelivery { id: row.id, status }).collect();
         let recorded = self.tapes.store().commit(Batch { durability: promise, facts, ..Batch::new() }).await;
         if let Err(error) = &recorded {
-            tracing::warn!(%error, "the fate of a message could not be recorded");
+            tracing::warn!(%error, "cannot record the delivery of a message");
         }
         recorded.map(drop)
     }
 }
 
-/// Whoever waits in this process is told that a message waits for the next start.
+/// Reports to a waiting caller of this process that a message stays in the store for the next start.
 fn report_unsent(receipt: Option<CallerReceipt>) {
     if let Some(receipt) = receipt {
         receipt.record_undelivered(HOST_STOPPED_REASON);

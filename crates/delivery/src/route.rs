@@ -1,12 +1,12 @@
-//! Routes of replies: the delivery policy of a binding decides where messages about an event go.
+//! Routes of replies: the delivery policy of a binding decides the destination of messages about an event.
 
 use std::borrow::Cow;
 
 use capstan_hooks::InboundEvent;
 use capstan_protocol::{DeliveryPolicy, DeliveryTarget, Event, OutboundMessage};
 
-/// Routes a message about an event; `None` where nothing is sent. A message that is meant for elsewhere than the event's
-/// own place keeps its route.
+/// Routes a message about an event; `None` if the policy suppresses it. A message addressed to another chat than that
+/// of the event keeps its route.
 pub fn route_outbound(
     outbound: OutboundMessage,
     inbound: &Event,
@@ -26,7 +26,7 @@ pub fn route_outbound(
     }
 }
 
-/// The event as it is shown to the channel that its reply goes to; `None` where nothing is shown.
+/// The event as it is shown to the channel of its reply; `None` if nothing is streamed.
 pub(crate) fn streaming_target<'a>(
     inbound: &'a InboundEvent,
     policy: Option<&DeliveryPolicy>,
@@ -41,20 +41,20 @@ pub(crate) fn streaming_target<'a>(
     )
 }
 
-/// Where an answer goes that does not go where the event says: an event that names a channel goes before the policy.
+/// The destination of a reply that the policy redirects. A channel named by the event takes precedence over the policy.
 fn redirected_delivery(event: &Event, policy: &DeliveryPolicy) -> Option<DeliveryTarget> {
-    let names_none = policy.output_channel.is_none() && policy.chat_id.is_none();
-    if names_none || event.delivery.output_channel.is_some() {
+    let has_no_target = policy.output_channel.is_none() && policy.chat_id.is_none();
+    if has_no_target || event.delivery.output_channel.is_some() {
         return None;
     }
     let delivery = DeliveryTarget {
         output_channel: policy.output_channel.clone(),
         chat_id: policy.chat_id.clone().or_else(|| event.delivery.chat_id.clone()),
-        // A message of one chat is not known in another.
+        // A message id of one chat has no meaning in another.
         reply_to: None,
     };
-    let moved = |event: &Event| (event.channel(), event.chat_id());
-    let is_moved = moved(&Event { delivery: delivery.clone(), ..event.clone() }) != moved(event);
+    let address = |event: &Event| (event.channel(), event.chat_id());
+    let is_moved = address(&Event { delivery: delivery.clone(), ..event.clone() }) != address(event);
     is_moved.then_some(delivery)
 }
 
@@ -71,7 +71,7 @@ mod tests {
         event
     }
 
-    /// Where a reply to the event goes, and to which message.
+    /// Channel and chat of a reply to the event, and the message it refers to.
     fn reply_route(event: &Event, policy: Option<&DeliveryPolicy>) -> Option<(String, String, Option<String>)> {
         let outbound = route_outbound(OutboundMessage::reply_to(event, "s".into(), "re"), event, policy)?;
         Some((outbound.channel.to_string(), outbound.chat_id.to_string(), outbound.reply_to))
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn g02_an_answer_goes_where_the_policy_says_unless_the_event_says_where() {
+    fn g02_a_reply_follows_the_policy_unless_the_event_names_a_channel() {
         let pager = || DeliveryPolicy { output_channel: Some("pager".into()), ..DeliveryPolicy::default() };
         let boss = || DeliveryPolicy { chat_id: Some("boss".into()), ..DeliveryPolicy::default() };
         assert_eq!(reply_route(&sample_event(), None).unwrap(), expected_route("phone", "family", Some("7")));
@@ -94,19 +94,19 @@ mod tests {
         assert_eq!(reply_route(&sample_event(), Some(&boss())).unwrap(), expected_route("phone", "boss", None));
         let both = DeliveryPolicy { chat_id: Some("boss".into()), ..pager() };
         assert_eq!(reply_route(&sample_event(), Some(&both)).unwrap(), expected_route("pager", "boss", None));
-        let mut said = sample_event();
-        said.delivery.output_channel = Some("desk".into());
-        assert_eq!(reply_route(&said, Some(&pager())).unwrap(), expected_route("desk", "family", Some("7")));
+        let mut with_channel = sample_event();
+        with_channel.delivery.output_channel = Some("desk".into());
+        assert_eq!(reply_route(&with_channel, Some(&pager())).unwrap(), expected_route("desk", "family", Some("7")));
         let same = DeliveryPolicy { output_channel: Some("phone".into()), ..DeliveryPolicy::default() };
         assert_eq!(
             reply_route(&sample_event(), Some(&same)).unwrap(),
             expected_route("phone", "family", Some("7")),
-            "that is where it goes anyway"
+            "the policy names the channel of the event"
         );
     }
 
     #[test]
-    fn g02_a_message_for_elsewhere_keeps_its_way() {
+    fn g02_a_message_to_another_channel_keeps_its_route() {
         let policy = DeliveryPolicy { output_channel: Some("pager".into()), ..DeliveryPolicy::default() };
         let event = sample_event();
         let elsewhere =
@@ -115,13 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn g02_where_nothing_is_sent_nothing_is_shown() {
+    fn g02_a_silent_policy_sends_and_streams_nothing() {
         let inbound = InboundEvent::new(sample_event());
         let silent = DeliveryPolicy { silent: true, ..DeliveryPolicy::default() };
         assert_eq!(reply_route(&inbound, Some(&silent)), None);
         assert!(streaming_target(&inbound, Some(&silent)).is_none());
-        let still = DeliveryPolicy { no_stream: true, ..DeliveryPolicy::default() };
-        assert!(reply_route(&inbound, Some(&still)).is_some() && streaming_target(&inbound, Some(&still)).is_none());
+        let no_stream = DeliveryPolicy { no_stream: true, ..DeliveryPolicy::default() };
+        assert!(reply_route(&inbound, Some(&no_stream)).is_some());
+        assert!(streaming_target(&inbound, Some(&no_stream)).is_none());
         let moved = DeliveryPolicy { output_channel: Some("pager".into()), ..DeliveryPolicy::default() };
         assert_eq!(streaming_target(&inbound, Some(&moved)).unwrap().channel().as_str(), "pager");
     }

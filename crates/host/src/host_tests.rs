@@ -9,7 +9,7 @@ use capstan_tape::{Batch, Fact, InboxStore as _, JournalStore as _, MemoryStore,
 use crate::{Host, test_host};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t13_many_turns_of_many_sessions_leave_no_session_line_chat_or_run_behind() {
+async fn t13_many_turns_of_many_sessions_leave_no_actor_queue_or_run_behind() {
     let store = Arc::new(MemoryStore::new());
     let host = Host::start(test_host::echo_hooks(), store.clone(), test_host::host_options()).await.unwrap();
     let events = |turn: usize| (0..200).map(move |chat| Event::message("phone", chat.to_string(), turn.to_string()));
@@ -18,7 +18,7 @@ async fn t13_many_turns_of_many_sessions_leave_no_session_line_chat_or_run_behin
         for served in futures::future::join_all(turns).await {
             assert!(served.unwrap().outcome.is_some());
         }
-        // The same again, from sources that do not wait.
+        // The same events again, from sources that do not wait.
         for accepted in futures::future::join_all(events(turn).map(|event| host.submit(event.into()))).await {
             accepted.unwrap();
         }
@@ -35,13 +35,13 @@ async fn t13_many_turns_of_many_sessions_leave_no_session_line_chat_or_run_behin
 }
 
 #[tokio::test(start_paused = true)]
-async fn t13_a_session_falls_asleep_when_it_has_nothing_to_do() {
+async fn t13_a_session_is_passivated_when_it_is_idle() {
     let host =
         Host::start(test_host::echo_hooks(), Arc::new(MemoryStore::new()), test_host::host_options()).await.unwrap();
     for chat in 0..50 {
         host.serve(Event::message("phone", chat.to_string(), "hello")).await.unwrap();
     }
-    // Time passes only when every task waits.
+    // Paused time advances only while every task waits.
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(host.sessions.active_counts(), (0, 0, 0));
     assert!(host.environment.active_runs().is_empty());
@@ -49,10 +49,10 @@ async fn t13_a_session_falls_asleep_when_it_has_nothing_to_do() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn x01_what_became_of_an_event_is_only_asked_for_whoever_waits() {
+async fn x01_the_outcome_of_an_event_is_polled_only_for_a_waiting_caller() {
     let store = Arc::new(MemoryStore::new());
     let host = Host::start(test_host::echo_hooks(), store.clone(), test_host::host_options()).await.unwrap();
-    // An event that another process works on, for all that is known here.
+    // An event that another process may be serving: its owner is unknown here.
     let event = Event::message("phone", "1", "hello");
     let (session, workspace) = (event.fallback_session(), WorkspaceId::new("/workspace"));
     let tape = tape_name(&TapeAddress { workspace, session: session.clone() });
@@ -73,10 +73,10 @@ async fn x01_what_became_of_an_event_is_only_asked_for_whoever_waits() {
 
     let before = host.lifecycle().tasks.len();
     host.submit(event.clone().into()).await.unwrap();
-    // Time passes only when every task waits.
+    // Paused time advances only while every task waits.
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(host.lifecycle().tasks.len(), before, "nobody waits for an answer, and no task asks for one");
-    let asking = tokio::spawn({
+    let waiting = tokio::spawn({
         let host = host.clone();
         async move { host.serve(event).await }
     });
@@ -84,12 +84,12 @@ async fn x01_what_became_of_an_event_is_only_asked_for_whoever_waits() {
     assert_eq!(host.lifecycle().tasks.len(), before + 1, "this one waits");
     let settle = Fact::SettleEvent { key, outcome: Outcome::Silent, run_id: None };
     store.commit(Batch { facts: vec![settle], ..Batch::new() }).await.unwrap();
-    assert_eq!(asking.await.unwrap().unwrap().outcome, Some(Outcome::Silent));
+    assert_eq!(waiting.await.unwrap().unwrap().outcome, Some(Outcome::Silent));
     host.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn c02_however_often_it_is_let_listen_one_task_looks_for_what_was_left() {
+async fn c02_repeated_listen_calls_start_one_recovery_task() {
     let host =
         Host::start(test_host::echo_hooks(), Arc::new(MemoryStore::new()), test_host::host_options()).await.unwrap();
     host.listen(&["phone".into()]).await;

@@ -1,4 +1,4 @@
-//! What a host is set to.
+//! Options of a host.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,32 +11,32 @@ use capstan_sessions::{LeaseOwner, SessionOptions};
 
 use crate::SecretMasker;
 
-/// What a host is set to.
+/// Options of a host.
 #[derive(Debug, Clone)]
 pub struct HostOptions {
-    /// The workspace its sessions work in.
+    /// Workspace of its sessions.
     pub workspace: WorkspaceDir,
-    /// The model a run uses when nobody says otherwise.
+    /// The default model of a run.
     pub model: ModelId,
-    /// The models to try, in order, when that one fails before its first word.
+    /// Models to try, in order, if a model fails before the first token of its reply.
     pub fallback_models: Vec<ModelId>,
-    /// How that model should answer.
+    /// Options of the default model.
     pub model_options: ModelOptions,
-    /// The largest input an event may carry, in bytes.
+    /// Maximum size of the input of an event, in bytes.
     pub max_message_bytes: usize,
-    /// How long a run may take.
+    /// Maximum duration of a run.
     pub run_timeout: Duration,
-    /// How long an event waits for its session when another process works on it.
+    /// Maximum time that an event waits while another process holds its session.
     pub session_wait_timeout: Duration,
-    /// How what a channel hears is taken in, where that is not left to the channel.
+    /// Intake options of channels, where they replace the channel's own.
     pub intake_overrides: BTreeMap<ChannelName, IntakeOptions>,
-    /// How many events of a session may wait for their turn.
+    /// Maximum number of events of a session that wait for their turn.
     pub max_queued_events: usize,
-    /// How much a run may do.
+    /// Limits of a run.
     pub limits: RunLimits,
-    /// What no tool output may show.
+    /// Masks secrets in tool output.
     pub secret_masker: SecretMasker,
-    /// Who holds the leases of this process.
+    /// Owner of the leases of this process.
     pub lease_owner: LeaseOwner,
     /// The clock.
     pub clock: Clock,

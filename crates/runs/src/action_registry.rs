@@ -1,4 +1,4 @@
-//! What channels can do on their platforms.
+//! Registry of the platform actions that channels offer.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,22 +9,22 @@ use capstan_tape::{ActionDenier, is_deeper_than};
 use jsonschema::Validator;
 use serde_json::Value;
 
-/// How long the name of an action may be.
+/// Maximum length of the name of an action, in bytes.
 pub(crate) const MAX_ACTION_NAME_LEN: usize = 128;
 
-/// Who does not let an action be done.
+/// Reason why an action is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ActionDenial {
-    /// The runner's permissions do not name it.
+    /// The runner's permissions do not include the action.
     #[error("the runner {0} does not ask for it")]
     Runner(RunnerId),
-    /// The binding's policy does not name it.
+    /// The binding's policy does not include the action.
     #[error("the binding {0} does not allow it")]
     Binding(BindingId),
-    /// The event came from where no such thing can be done.
+    /// The channel of the event does not offer the action.
     #[error("the channel {0} has no such action")]
     Channel(ChannelName),
-    /// It cannot be done with these arguments.
+    /// The arguments do not match the schema of the action.
     #[error("its arguments are not valid: {0}")]
     Arguments(String),
 }
@@ -48,10 +48,10 @@ impl ActionDenial {
     }
 }
 
-/// How deep arguments and answers may be nested, so that the tape can be read again.
+/// Maximum nesting of arguments and answers, so that their entries on the tape stay readable.
 const MAX_ACTION_NESTING: usize = 64;
 
-/// The actions of every channel, with what checks their arguments.
+/// The actions of a run: those that are still open, and the names of all that were started.
 #[derive(Default)]
 pub(crate) struct ActionRegistry(HashMap<ChannelName, ChannelActions>);
 
@@ -62,7 +62,7 @@ struct ChannelActions {
 }
 
 impl ActionRegistry {
-    /// Asks the channels. An action that cannot be checked is left out, and somebody is told.
+    /// Collects the actions of the channels. An action whose schema is not valid is skipped with a warning.
     pub(crate) fn from_channels(channels: &[Arc<dyn Channel>]) -> Self {
         let actions = |channel: &Arc<dyn Channel>| ChannelActions {
             validators: channel_validators(channel.as_ref()),
@@ -95,11 +95,11 @@ fn channel_validators(channel: &dyn Channel) -> HashMap<String, Validator> {
     for action in channel.actions() {
         match jsonschema::validator_for(&action.parameters) {
             _ if action.name.is_empty() || action.name.len() > MAX_ACTION_NAME_LEN => {
-                tracing::warn!(channel = %channel.name(), "an action is left out: its name is empty or too long");
+                tracing::warn!(channel = %channel.name(), "skipping an action: its name is empty or too long");
             }
             Err(error) => {
                 let (channel, action) = (channel.name(), action.name);
-                tracing::warn!(%channel, action, %error, "an action is left out: its schema is not valid");
+                tracing::warn!(%channel, action, %error, "skipping an action: its schema is not valid");
             }
             Ok(validator) => _ = actions.insert(action.name, validator),
         }
@@ -107,11 +107,11 @@ fn channel_validators(channel: &dyn Channel) -> HashMap<String, Validator> {
     actions
 }
 
-/// What the tape can take of a platform's answer: one that is too large or too deep is left out.
+/// Replaces an answer that is too large or nested too deeply for the tape.
 pub(crate) fn limit_answer(answer: Value, most: u64) -> Value {
     let bytes = answer.to_string().len() as u64;
     if bytes > most {
-        return Value::String(format!("the answer of {bytes} bytes was left out: the host takes {most}"));
+        return Value::String(format!("the answer was left out: it has {bytes} bytes, more than the {most} allowed"));
     }
     if is_deeper_than(&answer, MAX_ACTION_NESTING) {
         return Value::String(format!("the answer was left out: it is nested deeper than {MAX_ACTION_NESTING} levels"));

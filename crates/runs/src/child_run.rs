@@ -1,7 +1,8 @@
-//! Child runs: the same runner again, on a fork of its run's tape.
+//! Child runs: another run of the same runner, on a fork of its parent's tape.
 //!
-//! A fork has no lease of its own. Everything a child writes is committed under the fence of the session's tape, as what
-//! its parent writes is: whoever holds the session holds its forks, and a process that lost it can write to neither.
+//! A fork has no lease of its own. All writes of a child are committed under the fence of the session's tape, like
+//! those of its parent: the holder of the session holds its forks, and a process that lost the session can write to
+//! neither.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,12 +26,12 @@ use crate::results::{RunnerCall, runner_stream};
 use crate::run::call_limiter::CallLimiter;
 use crate::run::{ChildRun, MAX_QUEUED_STREAM_EVENTS, Run, TerminalResult, open_calls};
 
-/// How many runs may stand above another: a run, its child, and that one's child.
+/// Maximum number of ancestors of a run: a run, its child, and the child of that child.
 const MAX_CHILD_DEPTH: u32 = 2;
-/// The anchor that the fork of a child begins with.
+/// Name of the anchor at which the fork of a child begins.
 const CHILD_ANCHOR: &str = "subagent/start";
 
-/// How much of what a child's tools give is shown, in bytes.
+/// Length to which the tool output of a child is truncated in the parent's stream, in bytes.
 const MAX_SHOWN_OUTPUT_BYTES: usize = 200;
 
 /// Runs a child to its end.
@@ -40,7 +41,7 @@ pub(crate) async fn run_child(
     call_runner: RunnerCall,
 ) -> Result<ChildRunOutcome, ApiError> {
     if parent.depth >= MAX_CHILD_DEPTH {
-        let message = format!("a run has at most {MAX_CHILD_DEPTH} runs above it: do the work yourself");
+        let message = format!("child runs can be nested at most {MAX_CHILD_DEPTH} deep: do the work in this run");
         return Err(ApiError::new(ApiErrorCode::InvalidArgument, message));
     }
     let limit = remaining_time(parent, call.timeout);
@@ -71,35 +72,35 @@ pub(crate) async fn run_child(
     })
 }
 
-/// Ends the children that a run has left, as one that was broken off does: they were dropped with it, and what they wrote
-/// is kept.
+/// Ends the child runs that are still open when their parent ends, for example because it was interrupted. They were
+/// dropped with it; their entries are kept.
 pub(crate) fn end_open_children(parent: &Run, status: RunStatus) -> BoxFuture<'_, ()> {
     Box::pin(async move {
-        let left = std::mem::take(&mut parent.progress().children);
-        // Whoever waited for them no longer does, so they did not complete.
+        let children = std::mem::take(&mut parent.progress().children);
+        // The parent no longer waits for them, so they did not complete.
         let status = if status == RunStatus::Completed { RunStatus::Cancelled } else { status };
-        for ChildRun { run: child, active_guard: _until_it_has_ended } in left {
+        for ChildRun { run: child, active_guard: _until_it_has_ended } in children {
             if let Err(error) = close_child(parent, &child, status).await {
-                tracing::warn!(run_id = %child.id(), %error, "the end of a child run could not be written");
+                tracing::warn!(run_id = %child.id(), %error, "cannot record the end of a child run");
             }
         }
     })
 }
 
-/// Open runs on a tape, and those that they began on forks of it, oldest first.
+/// Open runs on a tape and their child runs on forks of it, oldest first.
 pub async fn open_runs_with_children(store: &dyn Store, tape: &TapeName) -> Result<Vec<RunRecord>, StoreError> {
     let mut found: Vec<RunRecord> = Vec::new();
     let mut open_runs = store.open_runs();
     while let Some(run) = open_runs.next().await? {
-        let began = |parent: &RunId| found.iter().any(|run| run.run_id == *parent);
-        if run.tape == *tape || run.parent.as_ref().is_some_and(began) {
+        let is_found = |parent: &RunId| found.iter().any(|run| run.run_id == *parent);
+        if run.tape == *tape || run.parent.as_ref().is_some_and(is_found) {
             found.push(run);
         }
     }
     Ok(found)
 }
 
-/// Whether a run is one of a child whose fork nobody has closed: a dead process left it.
+/// Returns true for a child run whose fork is still open: its process died.
 pub async fn has_open_fork(tapes: &TapeRepository, run: &RunRecord) -> Result<bool, StoreError> {
     if run.parent.is_none() {
         return Ok(false);
@@ -116,7 +117,7 @@ fn remaining_time(parent: &Run, asked: Option<Duration>) -> Duration {
     asked.map_or(left, |asked| asked.min(left))
 }
 
-/// Opens a child: its fork, its run and what it is asked are one commit.
+/// Opens a child run: its fork, its record and its prompt are one commit.
 async fn open_child(
     parent: &Arc<Run>,
     call: ChildRunCall,
@@ -195,7 +196,7 @@ fn child_context(
 ) -> RunContext {
     let now = parent.environment.options.clock.now();
     let limit = i64::try_from(limit.as_millis()).unwrap_or(i64::MAX);
-    // A line that begins with a comma is for people: here it is words.
+    // Commands are for users: a prompt that begins with a comma must stay a prompt.
     let prompt = match parse_command_line(&call.prompt.text()) {
         Some(_) => Content::Text(format!("Task: {}", call.prompt.text())),
         None => call.prompt.clone(),
@@ -225,19 +226,19 @@ fn child_context(
     }
 }
 
-/// Tools by their own names: a model writes those it was given.
+/// Resolves the names that a model was given for tools to the tools' own names.
 fn to_own_names(parent: &Run, tools: &AllowList) -> AllowList {
-    let own = |name: &String| match parent.environment.tools.get(name) {
+    let own_name = |name: &String| match parent.environment.tools.get(name) {
         Some(tool) => tool.spec().name.to_string(),
         None => name.clone(),
     };
     match tools {
         AllowList::All => AllowList::All,
-        AllowList::Only(names) => AllowList::only(names.iter().map(own)),
+        AllowList::Only(names) => AllowList::only(names.iter().map(own_name)),
     }
 }
 
-/// Lets the runner work, and whoever watches its parent see that it does. Gives why it failed, if it did.
+/// Drives the child's runner and forwards its progress to the parent's stream. Returns the reason if the run failed.
 async fn drive_child(
     parent: &Run,
     child: &Arc<Run>,
@@ -257,8 +258,8 @@ async fn drive_child(
     })
 }
 
-/// What is shown of a child beside what its parent does: its tool calls, the first line of what they give, and what it
-/// used. Its words are for its parent, and so is why it failed.
+/// Converts an event of a child for its parent's stream: tool calls, the first line of their results, and usage. Text
+/// and errors of a child are for its parent alone.
 fn to_parent_event(child: &RunId, event: StreamEvent) -> Option<StreamEvent> {
     let id = |call: &str| format!("{child}/{call}");
     let name = |tool: &str| format!("subagent/{tool}");
@@ -271,8 +272,8 @@ fn to_parent_event(child: &RunId, event: StreamEvent) -> Option<StreamEvent> {
             let text = output.text();
             let line = text.lines().next().unwrap_or_default();
             let shown = &line[..line.floor_char_boundary(MAX_SHOWN_OUTPUT_BYTES)];
-            let more = if shown.len() < text.trim_end().len() { " ..." } else { "" };
-            let output = ToolOutput { content: Content::Text(format!("{shown}{more}")), is_error: output.is_error };
+            let ellipsis = if shown.len() < text.trim_end().len() { " ..." } else { "" };
+            let output = ToolOutput { content: Content::Text(format!("{shown}{ellipsis}")), is_error: output.is_error };
             Some(StreamEvent::ToolResult { call_id: id(&call_id), name: name(&tool), output })
         }
         StreamEvent::Usage { .. } | StreamEvent::Waiting { .. } => Some(event),
@@ -283,7 +284,7 @@ fn to_parent_event(child: &RunId, event: StreamEvent) -> Option<StreamEvent> {
     }
 }
 
-/// Writes the end of a child, and gives its parent what it used.
+/// Records the end of a child run and adds its usage to that of its parent.
 async fn close_child(parent: &Run, child: &Run, status: RunStatus) -> Result<(), ApiError> {
     child.revoke_api(status);
     end_open_children(child, status).await;
@@ -298,12 +299,12 @@ async fn close_child(parent: &Run, child: &Run, status: RunStatus) -> Result<(),
     child.journal.push(Fact::EndRun { run_id: child.id().clone(), status, usage: usage.clone(), ended_at: at });
     child.journal.push(Fact::CloseFork { fork: child.journal.tape().clone(), is_merged: false });
     child.journal.extend(actions::report_actions_to_parent(child, parent).into_iter().collect());
-    let written = child.flush().await;
+    let recorded = child.flush().await;
     if let Some(usage) = &usage {
         parent.add_usage(usage);
     }
     remove_child(parent, child);
-    written.map_err(|error| store_api_error(&error))
+    recorded.map_err(|error| store_api_error(&error))
 }
 
 fn remove_child(parent: &Run, child: &Run) {

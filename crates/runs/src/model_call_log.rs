@@ -1,9 +1,11 @@
-//! What a model got, at any past call.
+//! Log of model calls: every past request can be restored.
 //!
-//! Before a request is sent, an entry `model.call` records the content hashes of its system prompt, tools and messages;
-//! the contents are kept once, as blobs. A conversation only grows, so the hashes of its older messages are kept once too:
-//! in lists of a fixed length, which every later call names. Tools have a list too, all of them one. [`ModelCalls`] puts them
-//! together again.
+//! # Format
+//!
+//! Before a request is sent, an entry `model.call` records the content hashes of its system prompt, tools and messages.
+//! Contents are stored once, as blobs. A conversation only grows, so the hashes of its older messages are stored once
+//! too: in lists of a fixed length, which later calls refer to. The hashes of all tools form one list.
+//! [`ModelCallReader`] restores the calls.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,49 +19,50 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// What a model got at one call, in the form in which its provider receives it.
+/// One request to a model, in the form in which its provider receives it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RecordedModelCall {
     /// The run.
     pub run_id: RunId,
-    /// Which call of the run, from 1 on.
+    /// Number of the call in its run, starting at 1.
     pub call: u32,
     /// The provider.
     pub provider: String,
     /// The model's name at the provider.
     pub model: String,
-    /// The messages. Providers that have no place apart for the system prompt get it first among them.
+    /// The messages. For providers without a separate field for the system prompt it is the first message.
     pub messages: Vec<Value>,
     /// The tools.
     pub tools: Vec<Value>,
-    /// Everything else of the body: options, and the system prompt where it has a place apart.
+    /// The remaining fields of the body: options, and the system prompt if it has a separate field.
     #[serde(skip_serializing_if = "JsonObject::is_empty")]
     pub rest: JsonObject,
-    /// What the provider calls the messages, where that is not `messages`.
+    /// The provider's name for the field of the messages, if it is not `messages`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub messages_key: Option<String>,
 }
 
-/// The name most providers give the conversation.
+/// Name of the field of the messages at most providers.
 const DEFAULT_MESSAGES_KEY: &str = "messages";
-/// How many hashes are in a list. What a call of n messages writes is about n / `LISTED` + `LISTED` / 2 hashes.
+/// Number of hashes in a list. A call with n messages writes about n / `HASHES_PER_LIST` + `HASHES_PER_LIST` / 2
+/// hashes.
 const HASHES_PER_LIST: usize = 32;
 
-/// What most calls have in common, and what is kept of it.
+/// Cache of the blobs that most calls have in common.
 #[derive(Default)]
 pub(crate) struct CallContentCache {
     tools: Mutex<Option<(ToolList, Arc<ToolContents>)>>,
-    /// The system prompt, where it is a message.
+    /// The system prompt, if it is a message.
     system: Mutex<Option<(Value, BlobContent)>>,
 }
 
-/// What is kept of tools.
+/// Blobs of a set of tools.
 struct ToolContents {
     items: Vec<BlobContent>,
     list: BlobContent,
 }
 
-/// A content as it is kept.
+/// A blob with its hash.
 #[derive(Clone)]
 struct BlobContent {
     hash: BlobHash,
@@ -78,7 +81,7 @@ impl BlobContent {
 }
 
 impl CallContentCache {
-    /// What is kept of these tools.
+    /// The blobs of these tools.
     fn tool_contents(&self, tools: &ToolList) -> Arc<ToolContents> {
         if let Some((last, contents)) = &*lock_cache(&self.tools)
             && last == tools
@@ -92,7 +95,7 @@ impl CallContentCache {
         contents
     }
 
-    /// What is kept of a message.
+    /// The blob of a message.
     fn message_content(&self, message: &Value) -> BlobContent {
         if !matches!(message["role"].as_str(), Some("system" | "developer")) {
             return BlobContent::from_value(message);
@@ -109,11 +112,11 @@ impl CallContentCache {
 }
 
 fn lock_cache<T>(last: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is in it is put there whole.
+    // A poisoned lock is harmless: values are replaced as a whole.
     last.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The facts that record a call: its contents, and the entry that names them.
+/// The facts that record a call: blobs of its contents, and the entry that refers to them.
 pub(crate) fn record_model_call(
     body: &RequestBody,
     model: &ModelId,
@@ -121,26 +124,27 @@ pub(crate) fn record_model_call(
     common: &CallContentCache,
 ) -> (Vec<Fact>, EntryDraft) {
     let mut facts = Vec::new();
-    let mut keep = |content: BlobContent| {
+    let mut store_blob = |content: BlobContent| {
         facts.push(Fact::PutBlob { hash: content.hash.clone(), bytes: content.bytes });
         content.hash
     };
     let tool_list = (!body.tools.is_empty()).then(|| {
         let tools = common.tool_contents(&body.tools);
-        tools.items.iter().cloned().for_each(|tool| drop(keep(tool)));
-        keep(tools.list.clone())
+        tools.items.iter().cloned().for_each(|tool| drop(store_blob(tool)));
+        store_blob(tools.list.clone())
     });
-    let messages: Vec<BlobHash> = body.messages.iter().map(|message| keep(common.message_content(message))).collect();
+    let messages: Vec<BlobHash> =
+        body.messages.iter().map(|message| store_blob(common.message_content(message))).collect();
     let lists = messages.chunks_exact(HASHES_PER_LIST);
     let record = ModelCallRecord {
         call,
         provider: model.provider().to_owned(),
         model: model.name().to_owned(),
         messages: lists.remainder().to_vec(),
-        earlier: lists.map(|list| keep(BlobContent::from_hashes(list))).collect(),
+        earlier: lists.map(|list| store_blob(BlobContent::from_hashes(list))).collect(),
         tool_list,
         tools: Vec::new(),
-        rest: (!body.rest.is_empty()).then(|| keep(BlobContent::from_value(&Value::Object(body.rest.clone())))),
+        rest: (!body.rest.is_empty()).then(|| store_blob(BlobContent::from_value(&Value::Object(body.rest.clone())))),
         messages_key: (body.messages_key != DEFAULT_MESSAGES_KEY).then(|| body.messages_key.clone()),
     };
     (facts, TapeEvent::ModelCall(record).into())
@@ -148,12 +152,12 @@ pub(crate) fn record_model_call(
 
 /// Reads recorded calls.
 pub struct ModelCallReader<'a> {
-    /// Where the tapes are.
+    /// The tapes and their store.
     pub tapes: &'a TapeRepository,
 }
 
 impl ModelCallReader<'_> {
-    /// The calls of a run, in order; `None` when there is no such run.
+    /// The calls of a run, in order; `None` if there is no such run.
     pub async fn read_run(&self, run_id: &RunId) -> Result<Option<Vec<RecordedModelCall>>, StoreError> {
         let store = self.tapes.store();
         let Some(run) = store.run(run_id).await? else { return Ok(None) };
@@ -174,7 +178,7 @@ async fn restore_call(store: &dyn Store, run_id: &RunId, entry: &Entry) -> Resul
     let what = || format!("the call recorded in entry {}", entry.id);
     let event = TapeEvent::read(entry).map_err(|error| StoreError::corrupt(what(), error))?;
     let Some(TapeEvent::ModelCall(record)) = event else {
-        return Err(StoreError::corrupt(what(), "it is another event"));
+        return Err(StoreError::corrupt(what(), "the entry is not a model.call event"));
     };
     let content = async |hash: &BlobHash| {
         let bytes = store.blob(hash).await?;
@@ -237,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn g10_a_call_of_any_length_is_put_together_again() {
+    async fn g10_a_call_of_any_length_is_restored() {
         let store = Arc::new(MemoryStore::new());
         for length in [1, HASHES_PER_LIST - 1, HASHES_PER_LIST, HASHES_PER_LIST + 1, 5 * HASHES_PER_LIST + 3] {
             let (contents, entry) = record_model_call(&body(length), &model(), 1, &CallContentCache::default());
@@ -245,19 +249,19 @@ mod tests {
             let entry = entry.into_entry(EntryId(1), Timestamp::from_millis(0), &[]);
             let call = restore_call(store.as_ref(), &RunId::new("r"), &entry).await.unwrap();
             let texts: Vec<_> = call.messages.iter().map(|message| message["content"].as_str().unwrap()).collect();
-            let sent: Vec<_> = (0..length).map(|number| format!("message {number}")).collect();
-            assert_eq!(texts, sent);
+            let expected: Vec<_> = (0..length).map(|number| format!("message {number}")).collect();
+            assert_eq!(texts, expected);
         }
     }
 
     #[tokio::test]
-    async fn p15_tools_are_named_by_one_list_and_calls_of_before_are_read_too() {
+    async fn p15_tools_are_recorded_as_one_list_and_the_older_format_is_still_read() {
         let store = Arc::new(MemoryStore::new());
         let common = CallContentCache::default();
         let sets = [vec![json!({"name": "a"}), json!({"name": "b"})], vec![json!({"name": "c"})], Vec::new()];
         let lists = sets.map(ToolList::from_iter);
-        let equal = lists.iter().map(|tools| tools.iter().cloned().collect());
-        for tools in lists.iter().cloned().chain(equal).chain(lists.iter().cloned()) {
+        let equal_lists = lists.iter().map(|tools| tools.iter().cloned().collect());
+        for tools in lists.iter().cloned().chain(equal_lists).chain(lists.iter().cloned()) {
             let body = RequestBody { tools: tools.clone(), ..body(1) };
             let (contents, entry) = record_model_call(&body, &model(), 1, &common);
             let hashes: Vec<_> = contents
@@ -266,19 +270,19 @@ mod tests {
                 .collect();
             store.commit(Batch { facts: contents, ..Batch::new() }).await.unwrap();
             let entry = entry.into_entry(EntryId(1), Timestamp::from_millis(0), &[]);
-            let mut before = entry.clone();
+            let mut older_format = entry.clone();
             let restored = async |entry| restore_call(store.as_ref(), &RunId::new("r"), entry).await.unwrap().tools;
             assert_eq!(restored(&entry).await, *tools);
-            let data = before.payload["data"].as_object_mut().unwrap();
+            let data = older_format.payload["data"].as_object_mut().unwrap();
             assert_eq!(data.remove("tool_list").is_some(), !tools.is_empty());
             assert!(!data.contains_key("tools"), "{data:?}");
             data.insert("tools".to_owned(), json!(hashes[..tools.len()]));
-            assert_eq!(restored(&before).await, *tools);
+            assert_eq!(restored(&older_format).await, *tools);
         }
     }
 
     #[tokio::test]
-    async fn p15_each_call_names_its_own_system_prompt() {
+    async fn p15_each_call_is_restored_with_its_own_system_prompt() {
         let store = Arc::new(MemoryStore::new());
         let common = CallContentCache::default();
         for text in ["one", "two", "two", "one"] {
@@ -292,18 +296,18 @@ mod tests {
     }
 
     #[test]
-    fn p14_a_conversation_that_grows_writes_what_is_new() {
-        let mut kept = BTreeSet::new();
+    fn p14_a_growing_conversation_writes_only_new_contents() {
+        let mut blobs = BTreeSet::new();
         let mut sizes = Vec::new();
         for length in (2..=1000).step_by(2) {
             let (contents, entry) = record_model_call(&body(length), &model(), 1, &CallContentCache::default());
-            kept.extend(contents.into_iter().map(|fact| match fact {
+            blobs.extend(contents.into_iter().map(|fact| match fact {
                 Fact::PutBlob { hash, .. } => hash,
-                other => panic!("not a content: {other:?}"),
+                other => panic!("not a blob: {other:?}"),
             }));
             sizes.push(entry.payload.to_string().len());
         }
-        assert_eq!(kept.len(), 1000 + 1000 / HASHES_PER_LIST, "each message once, and each list of them");
+        assert_eq!(blobs.len(), 1000 + 1000 / HASHES_PER_LIST, "one blob per message and per full list");
         let largest = sizes.into_iter().max().unwrap();
         assert!(largest < 70 * (1000 / HASHES_PER_LIST + HASHES_PER_LIST) + 500, "{largest} bytes for one call");
     }

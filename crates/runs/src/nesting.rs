@@ -1,14 +1,14 @@
-//! How deep what runners and tools hand over may be nested.
+//! Nesting limit for data from runners and tools.
 
 use capstan_protocol::{ApiError, ApiErrorCode, Content, ContentPart, JsonObject, ToolCall, ToolOutput};
 use capstan_tape::is_deeper_than;
 use serde_json::Value;
 
-/// How deep it may be: less than a tape takes, since the host puts it into what it writes.
+/// Maximum nesting of such data: less than the limit of a tape, because the host wraps it in entries.
 pub(crate) const MAX_RUNNER_NESTING: usize = 100;
-const _: () = assert!(MAX_RUNNER_NESTING + 10 < capstan_tape::MAX_NESTING_DEPTH, "the host puts some levels around it");
+const _: () = assert!(MAX_RUNNER_NESTING + 10 < capstan_tape::MAX_NESTING_DEPTH, "entries add some levels around it");
 
-/// Something that may be nested.
+/// Data with a nesting limit.
 pub(crate) trait NestingLimit {
     fn is_too_deep(&self) -> bool;
 }
@@ -44,17 +44,17 @@ impl NestingLimit for ToolCall {
     }
 }
 
-/// Refuses what could not be read back.
+/// Rejects data that could not be read back from a tape.
 pub(crate) fn check_nesting(what: &impl NestingLimit) -> Result<(), ApiError> {
     if what.is_too_deep() { Err(ApiError::new(ApiErrorCode::InvalidArgument, nesting_error_message())) } else { Ok(()) }
 }
 
-/// Why something is refused, or left out.
+/// Message of the errors about nesting.
 pub(crate) fn nesting_error_message() -> String {
     format!("it is nested deeper than {MAX_RUNNER_NESTING} levels")
 }
 
-/// The output of a tool, as far as it can be read back.
+/// Replaces the output of a tool if it is nested too deeply to be read back.
 pub(crate) fn replace_deep_output(output: ToolOutput) -> ToolOutput {
     if output.content.is_too_deep() {
         return ToolOutput::error(format!("the answer was left out: {}", nesting_error_message()));

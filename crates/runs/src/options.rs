@@ -8,44 +8,44 @@ use capstan_protocol::{Clock, ModelId, ModelOptions};
 
 use crate::api_limits::ApiLimits;
 
-/// Options of every run of a host.
+/// Options of a host.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
-    /// Workspace that sessions work in.
+    /// Workspace of its sessions.
     pub workspace: WorkspaceDir,
-    /// Default model.
+    /// The default model of a run.
     pub model: ModelId,
-    /// Models to try, in order, when that one fails before its first token.
+    /// Models to try, in order, if a model fails before the first token of its reply.
     pub fallback_models: Vec<ModelId>,
     /// Options of the default model.
     pub model_options: ModelOptions,
-    /// Timeout of a run.
+    /// Maximum duration of a run.
     pub run_timeout: Duration,
     /// Limits of a run.
     pub limits: RunLimits,
     /// Masks secrets in tool output.
     pub secret_masker: SecretMasker,
-    /// Clock.
+    /// The clock.
     pub clock: Clock,
 }
 
-/// How much a run may do.
+/// Limits of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunLimits {
-    /// How long a tool may take to answer.
+    /// Maximum duration of a tool call.
     pub tool_timeout: Duration,
-    /// How long a channel may take to do an action. What becomes of one that takes longer is not known.
+    /// Maximum duration of a platform action. The outcome of an action that takes longer is unknown.
     pub action_timeout: Duration,
-    /// How long the text of a tool's answer may be, in bytes. What is longer is kept as an artifact, and the model gets
+    /// Maximum length of the text of a tool result, in bytes. A longer one is stored as an artifact, and the model gets
     /// a preview.
     pub spill_bytes: usize,
-    /// How many model calls a run may make, those of its child runs included.
+    /// Maximum number of model calls of a run, including its child runs.
     pub max_steps: u32,
-    /// How many tokens a run may use, those of its child runs included.
+    /// Maximum number of tokens of a run, including its child runs.
     pub max_run_tokens: Option<u64>,
-    /// How much it may ask of the host.
+    /// Limits of calls to the run API.
     pub api: ApiLimits,
-    /// How much a runner may yield.
+    /// Limits of results.
     pub results: ResultLimits,
 }
 
@@ -63,27 +63,26 @@ impl Default for RunLimits {
     }
 }
 
-/// How much a runner may yield. A result that is too large is left out; a runner that yields too much in all has its run
-/// ended.
+/// Limits of the results of a runner. A result that is too large is dropped; a run that exceeds a total is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResultLimits {
-    /// The longest delta, in bytes.
+    /// Maximum length of a delta, in bytes.
     pub delta_bytes: u64,
-    /// The longest message, in bytes: whole, or all its deltas together.
+    /// Maximum length of a message, in bytes: whole, or all its deltas together.
     pub message_bytes: u64,
-    /// The largest call of a runner's own tools, and the largest answer, in bytes.
+    /// Maximum size of a reported tool call and of its result, in bytes.
     pub tool_bytes: u64,
-    /// The largest update of state and the largest request of an action, in bytes.
+    /// Maximum size of a state update and of an action request, in bytes.
     pub state_bytes: u64,
-    /// The largest artifact that is handed over as a result, in bytes.
+    /// Maximum size of an artifact in a result, in bytes.
     pub artifact_bytes: u64,
-    /// The longest message of an error, in bytes. What is longer is cut.
+    /// Maximum length of an error message, in bytes. A longer one is truncated.
     pub error_bytes: u64,
-    /// How many bytes all results of a run may have together.
+    /// Maximum size of all results of a run, in bytes.
     pub total_bytes: u64,
-    /// How many results a run may have.
+    /// Maximum number of results of a run.
     pub count: u64,
-    /// How many of them may be for the tape: all but deltas.
+    /// Maximum number of results that are written to the tape: all except deltas.
     pub entries: u64,
 }
 
@@ -91,7 +90,7 @@ impl Default for ResultLimits {
     fn default() -> Self {
         Self {
             delta_bytes: 1 << 20,
-            // The longest answer of a model, and some of what JSON makes of it.
+            // The longest reply of a model, with some room for its JSON encoding.
             message_bytes: 10 << 20,
             tool_bytes: 4 << 20,
             state_bytes: 1 << 20,
@@ -104,7 +103,7 @@ impl Default for ResultLimits {
     }
 }
 
-/// A workspace: the directory, resolved.
+/// Directory of a workspace, resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkspaceDir {
     /// The resolved directory.
@@ -112,7 +111,7 @@ pub struct WorkspaceDir {
 }
 
 impl WorkspaceDir {
-    /// The path as text; it names the workspace when it is first seen.
+    /// The path as text, which identifies the workspace when it is first used.
     pub fn to_text(&self) -> String {
         self.path.to_string_lossy().into_owned()
     }

@@ -1,7 +1,7 @@
-//! Accepted = outcomes + in flight: whether no accepted event was lost, and none ended twice.
+//! Conservation check: accepted = outcomes + in flight. No accepted event is lost, and none is settled twice.
 //!
-//! What was accepted is counted from the tapes, what ended and what is in flight each from rows of its own. The three
-//! are compared by the identity of each event, never by subtraction.
+//! Accepted events are read from the tapes; settled events and events in flight are each read from rows of their own.
+//! The three sets are compared by the identity of each event, never by subtraction.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +11,10 @@ use capstan_tape::{
 };
 use serde::Serialize;
 
-/// How many entries are read at once.
+/// Page size for reading entries.
 const ACCEPTED_PAGE_SIZE: usize = 10_000;
 
-/// An event, and the tape it stands on.
+/// An event and the tape it is recorded on.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct EventOnTape {
     /// The tape.
@@ -24,90 +24,93 @@ pub struct EventOnTape {
     pub event: EventKey,
 }
 
-/// What is to be compared.
+/// The three sets of events that are compared.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EventLedger {
-    /// Every entry that tells of an accepted event.
+    /// One element for each entry that records an accepted event.
     pub accepted: Vec<EventOnTape>,
-    /// The events that have an outcome.
+    /// Events that have an outcome.
     pub outcomes: BTreeSet<EventOnTape>,
-    /// The events that are in flight.
+    /// Events that are in flight.
     pub in_flight: BTreeSet<EventOnTape>,
 }
 
-/// An event of which there is more than there should be.
+/// An event that is recorded more often than it should be.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct SurplusEvent {
     /// The event.
     #[serde(flatten)]
     pub standing: EventOnTape,
-    /// What there is too much of.
+    /// The kind of surplus.
     pub why: SurplusReason,
 }
 
-/// What there is too much of.
+/// Kind of surplus of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SurplusReason {
-    /// It has an outcome and is in flight.
+    /// The event has an outcome and is in flight.
     OutcomeAndInFlight,
-    /// It has an outcome, and its tape does not tell of it.
+    /// The event has an outcome but no entry on its tape.
     OutcomeWithoutEntry,
-    /// It is in flight, and its tape does not tell of it.
+    /// The event is in flight but has no entry on its tape.
     InFlightWithoutEntry,
-    /// Its tape tells of it more than once.
+    /// The event has more than one entry on its tape.
     AcceptedTwice,
 }
 
-/// What is wrong with books.
+/// Differences between the sets of an [`EventLedger`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LedgerDifference {
-    /// Events that stand on a tape, have no outcome and are not in flight.
+    /// Events that are on a tape, have no outcome and are not in flight.
     pub missing: Vec<EventOnTape>,
-    /// Events of which there is more than there should be.
+    /// Events that are recorded more often than they should be.
     pub surplus: Vec<SurplusEvent>,
 }
 
 impl EventLedger {
-    /// Everything in which the books differ, in a fixed order.
+    /// All differences, in a fixed order.
     pub fn compare(&self) -> LedgerDifference {
         let mut accepted: BTreeMap<&EventOnTape, usize> = BTreeMap::new();
-        for standing in &self.accepted {
-            *accepted.entry(standing).or_default() += 1;
+        for event in &self.accepted {
+            *accepted.entry(event).or_default() += 1;
         }
-        let is_known = |standing: &&EventOnTape| self.outcomes.contains(standing) || self.in_flight.contains(standing);
-        let missing = accepted.keys().filter(|standing| !is_known(standing)).map(|standing| (*standing).clone());
-        let told = |standing: &&EventOnTape| !accepted.contains_key(standing);
-        let surplus = |standing: &EventOnTape, why| SurplusEvent { standing: standing.clone(), why };
-        let twice = accepted.iter().filter(|(_, count)| **count > 1).map(|(standing, _)| *standing);
+        let is_known = |event: &&EventOnTape| self.outcomes.contains(event) || self.in_flight.contains(event);
+        let missing = accepted.keys().filter(|event| !is_known(event)).map(|event| (*event).clone());
+        let has_no_entry = |event: &&EventOnTape| !accepted.contains_key(event);
+        let surplus = |event: &EventOnTape, why| SurplusEvent { standing: event.clone(), why };
+        let twice = accepted.iter().filter(|(_, count)| **count > 1).map(|(event, _)| *event);
         let both = self.outcomes.intersection(&self.in_flight);
-        let mut found: Vec<SurplusEvent> = both.map(|one| surplus(one, SurplusReason::OutcomeAndInFlight)).collect();
-        found.extend(self.outcomes.iter().filter(told).map(|one| surplus(one, SurplusReason::OutcomeWithoutEntry)));
-        found.extend(self.in_flight.iter().filter(told).map(|one| surplus(one, SurplusReason::InFlightWithoutEntry)));
-        found.extend(twice.map(|one| surplus(one, SurplusReason::AcceptedTwice)));
+        let mut found: Vec<SurplusEvent> =
+            both.map(|event| surplus(event, SurplusReason::OutcomeAndInFlight)).collect();
+        let unrecorded = self.outcomes.iter().filter(has_no_entry);
+        found.extend(unrecorded.map(|event| surplus(event, SurplusReason::OutcomeWithoutEntry)));
+        let unrecorded = self.in_flight.iter().filter(has_no_entry);
+        found.extend(unrecorded.map(|event| surplus(event, SurplusReason::InFlightWithoutEntry)));
+        found.extend(twice.map(|event| surplus(event, SurplusReason::AcceptedTwice)));
         found.sort();
         LedgerDifference { missing: missing.collect(), surplus: found }
     }
 }
 
-/// The books of one session.
+/// Event counts of one session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SessionLedger {
     /// The session.
     pub session: SessionId,
-    /// Its tape.
+    /// Tape of the session.
     pub tape: TapeName,
-    /// Its workspace.
+    /// Workspace of the session.
     pub workspace: Option<WorkspaceId>,
-    /// How many events its tape tells of.
+    /// Number of accepted events on its tape.
     pub accepted: usize,
-    /// How many of them have an outcome.
+    /// Number of events with an outcome.
     pub outcomes: usize,
-    /// How many of them are in flight.
+    /// Number of events in flight.
     pub in_flight: usize,
 }
 
-/// An entry that tells of an event which cannot be read.
+/// An entry that records an accepted event but cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct UnreadableEntry {
     /// The tape.
@@ -116,96 +119,97 @@ pub struct UnreadableEntry {
     pub entry: EntryId,
 }
 
-/// What was accepted, what became of it, and what does not add up.
+/// Result of the conservation check: counts, differences and unreadable entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ConservationReport {
-    /// How many events the tapes tell of.
+    /// Number of accepted events on all tapes.
     pub accepted: usize,
-    /// How many events have an outcome.
+    /// Number of events with an outcome.
     pub outcomes: usize,
-    /// How many events are in flight.
+    /// Number of events in flight.
     pub in_flight: usize,
-    /// Events that stand on a tape, have no outcome and are not in flight.
+    /// Events that are on a tape, have no outcome and are not in flight.
     pub missing: Vec<EventOnTape>,
-    /// Events of which there is more than there should be.
+    /// Events that are recorded more often than they should be.
     pub surplus: Vec<SurplusEvent>,
-    /// Entries that tell of an event which cannot be read.
+    /// Entries that record an accepted event but cannot be parsed.
     pub unreadable: Vec<UnreadableEntry>,
-    /// Entries of events that another host accepted, on tapes that were brought here with them. They count for nothing.
+    /// Number of entries of events that another host accepted, on imported tapes. They are not part of the other
+    /// counts.
     pub brought_along: usize,
-    /// Every session.
+    /// Counts of every session.
     pub sessions: Vec<SessionLedger>,
 }
 
 impl ConservationReport {
-    /// Whether everything adds up.
+    /// Returns true if there are no differences and no unreadable entries.
     pub fn is_balanced(&self) -> bool {
         self.missing.is_empty() && self.surplus.is_empty() && self.unreadable.is_empty()
     }
 
-    /// Reads and compares everything.
+    /// Reads and compares all events.
     ///
-    /// Over a store that others write to, the numbers need not be of one moment; but what is named as missing or surplus
-    /// was so at two readings, between which no event can look wrong twice by the way it goes.
+    /// In a store that other processes write to, the counts need not be from one moment. Events reported as missing or
+    /// surplus were so in two reads; an event in normal progress cannot look wrong in both.
     pub async fn check(tapes: &TapeRepository) -> Result<Self, StoreError> {
         let first = Self::read(tapes).await?;
         if first.is_balanced() {
             return Ok(first);
         }
         let mut second = Self::read(tapes).await?;
-        second.missing.retain(|one| first.missing.contains(one));
-        second.surplus.retain(|one| first.surplus.contains(one));
+        second.missing.retain(|event| first.missing.contains(event));
+        second.surplus.retain(|event| first.surplus.contains(event));
         Ok(second)
     }
 
     async fn read(tapes: &TapeRepository) -> Result<Self, StoreError> {
-        // In this order: an event that goes from in flight to its outcome meanwhile is seen, and its entry was there
+        // The order matters: an event that is settled between the reads is still seen, and its entry was written
         // before its rows.
-        let mut books = EventLedger::default();
+        let mut ledger = EventLedger::default();
         let mut in_flight = tapes.store().in_flight_events(None);
         while let Some(event) = in_flight.next().await? {
-            books.in_flight.insert(EventOnTape { tape: event.tape, event: event.key });
+            ledger.in_flight.insert(EventOnTape { tape: event.tape, event: event.key });
         }
         let mut settled = tapes.store().settled_events();
         while let Some(event) = settled.next().await? {
-            books.outcomes.insert(EventOnTape { tape: event.tape, event: event.key });
+            ledger.outcomes.insert(EventOnTape { tape: event.tape, event: event.key });
         }
-        let mut found = Self { outcomes: books.outcomes.len(), in_flight: books.in_flight.len(), ..Self::default() };
-        let (settled_of, flying_of) = (count_by_tape(&books.outcomes), count_by_tape(&books.in_flight));
+        let mut report = Self { outcomes: ledger.outcomes.len(), in_flight: ledger.in_flight.len(), ..Self::default() };
+        let (outcome_counts, in_flight_counts) = (count_by_tape(&ledger.outcomes), count_by_tape(&ledger.in_flight));
         let count =
             |by_tape: &BTreeMap<TapeName, usize>, tape: &TapeName| by_tape.get(tape).copied().unwrap_or_default();
         let mut records = tapes.store().tapes();
         while let Some(record) = records.next().await? {
-            // Only the tape of a session tells of what was accepted here; a fork or an imported tape is a copy.
+            // Only the tape of a session records events accepted here; a fork or an imported tape is a copy.
             let Some(session) = record.session.clone() else { continue };
-            let told = TapeLedger::read(tapes, &record, &books).await?;
-            found.sessions.push(SessionLedger {
+            let tape_ledger = TapeLedger::read(tapes, &record, &ledger).await?;
+            report.sessions.push(SessionLedger {
                 session,
                 tape: record.name.clone(),
                 workspace: record.workspace.clone(),
-                accepted: told.accepted.len(),
-                outcomes: count(&settled_of, &record.name),
-                in_flight: count(&flying_of, &record.name),
+                accepted: tape_ledger.accepted.len(),
+                outcomes: count(&outcome_counts, &record.name),
+                in_flight: count(&in_flight_counts, &record.name),
             });
-            found.unreadable.extend(told.unreadable);
-            found.brought_along += told.imported;
-            books.accepted.extend(told.accepted);
+            report.unreadable.extend(tape_ledger.unreadable);
+            report.brought_along += tape_ledger.imported;
+            ledger.accepted.extend(tape_ledger.accepted);
         }
-        found.accepted = books.accepted.len();
-        let LedgerDifference { missing, surplus } = books.compare();
-        Ok(Self { missing, surplus, ..found })
+        report.accepted = ledger.accepted.len();
+        let LedgerDifference { missing, surplus } = ledger.compare();
+        Ok(Self { missing, surplus, ..report })
     }
 }
 
 fn count_by_tape(events: &BTreeSet<EventOnTape>) -> BTreeMap<TapeName, usize> {
     let mut counts = BTreeMap::new();
-    for one in events {
-        *counts.entry(one.tape.clone()).or_default() += 1;
+    for event in events {
+        *counts.entry(event.tape.clone()).or_default() += 1;
     }
     counts
 }
 
-/// What one tape tells of.
+/// Accepted events of one tape.
 #[derive(Default)]
 struct TapeLedger {
     accepted: Vec<EventOnTape>,
@@ -215,30 +219,31 @@ struct TapeLedger {
 
 impl TapeLedger {
     async fn read(tapes: &TapeRepository, record: &TapeRecord, books: &EventLedger) -> Result<Self, StoreError> {
-        let mut told = Self::default();
-        let mut is_begun = false;
-        let mut before = Vec::new();
+        let mut ledger = Self::default();
+        let mut has_local_event = false;
+        let mut leading = Vec::new();
         for entry in read_accepted_entries(tapes, record).await? {
             let Some(event) = parse_event_key(&entry) else {
-                told.unreadable.push(UnreadableEntry { tape: record.name.clone(), entry: entry.id });
+                ledger.unreadable.push(UnreadableEntry { tape: record.name.clone(), entry: entry.id });
                 continue;
             };
-            let standing = EventOnTape { tape: record.name.clone(), event };
-            let is_settled = books.outcomes.contains(&standing) || books.in_flight.contains(&standing);
-            if !is_begun && !is_settled && !is_accepted_here(tapes, &standing).await? {
-                before.push(standing);
+            let event = EventOnTape { tape: record.name.clone(), event };
+            let has_row = books.outcomes.contains(&event) || books.in_flight.contains(&event);
+            if !has_local_event && !has_row && !is_accepted_here(tapes, &event).await? {
+                leading.push(event);
                 continue;
             }
-            is_begun = true;
-            told.accepted.push(standing);
+            has_local_event = true;
+            ledger.accepted.push(event);
         }
-        // A tape can be brought here only as a whole, before its session goes on with it.
-        if is_begun {
-            told.imported = before.len();
+        // A tape can only be imported as a whole, before its session writes to it: imported entries are the leading
+        // ones.
+        if has_local_event {
+            ledger.imported = leading.len();
         } else {
-            told.accepted = before;
+            ledger.accepted = leading;
         }
-        Ok(told)
+        Ok(ledger)
     }
 }
 
@@ -247,11 +252,11 @@ async fn is_accepted_here(tapes: &TapeRepository, standing: &EventOnTape) -> Res
     Ok(record.is_some_and(|record| record.tape == standing.tape))
 }
 
-/// The entries of every generation that tell of an accepted event, in order.
+/// Entries of all generations that record an accepted event, in order.
 async fn read_accepted_entries(tapes: &TapeRepository, record: &TapeRecord) -> Result<Vec<Entry>, StoreError> {
     let mut found = Vec::new();
     for generation in 1..=record.generation {
-        // Another tape store may have more by now than this record knows of.
+        // An external tape store may have more entries by now than this record covers.
         let mut slice = TapeSlice {
             up_to: Some(record.head),
             kinds: vec![EntryKind::Event],

@@ -34,20 +34,20 @@ fn surplus_event(event: &str, why: SurplusReason) -> SurplusEvent {
 }
 
 #[test]
-fn x01_books_in_which_every_event_is_once_do_not_differ() {
+fn x01_a_ledger_with_every_event_once_is_balanced() {
     assert_eq!(EventLedger::default().compare(), Default::default());
     assert_eq!(event_ledger(["a", "b", "c"], ["a", "c"], ["b"]).compare(), Default::default());
 }
 
 #[test]
-fn x01_an_event_that_is_nowhere_is_missing_also_when_the_numbers_agree() {
+fn x01_an_event_without_a_row_is_missing_even_if_the_counts_agree() {
     let found = event_ledger(["a", "b"], ["a"], ["x"]).compare();
     assert_eq!(found.missing, [event_on_tape("t", "b")]);
     assert_eq!(found.surplus, [surplus_event("x", SurplusReason::InFlightWithoutEntry)]);
 }
 
 #[test]
-fn x01_an_event_that_is_somewhere_twice_is_surplus() {
+fn x01_an_event_recorded_twice_is_surplus() {
     let found = event_ledger(["a", "b", "b"], ["a", "b", "x"], ["a"]).compare();
     assert!(found.missing.is_empty());
     let expected = [
@@ -60,9 +60,9 @@ fn x01_an_event_that_is_somewhere_twice_is_surplus() {
 
 #[test]
 fn x01_an_outcome_on_another_tape_does_not_count() {
-    let mut elsewhere = event_ledger(["a"], [], []);
-    elsewhere.outcomes.insert(event_on_tape("u", "a"));
-    let found = elsewhere.compare();
+    let mut ledger = event_ledger(["a"], [], []);
+    ledger.outcomes.insert(event_on_tape("u", "a"));
+    let found = ledger.compare();
     assert_eq!(found.missing, [event_on_tape("t", "a")]);
     assert_eq!(found.surplus[0].standing, event_on_tape("u", "a"));
 }
@@ -122,59 +122,59 @@ impl AcceptingTapes {
 
 #[tokio::test]
 async fn x01_events_of_every_generation_are_counted_by_session() {
-    let journal = AcceptingTapes::new();
-    let first = journal.accept("t", "a").await;
-    journal.settle(first).await;
-    journal.0.reset(&parse_tape("t"), false).await.unwrap();
-    journal.accept("t", "b").await;
-    journal.accept("u", "c").await;
-    let found = journal.check().await;
+    let tapes = AcceptingTapes::new();
+    let first = tapes.accept("t", "a").await;
+    tapes.settle(first).await;
+    tapes.0.reset(&parse_tape("t"), false).await.unwrap();
+    tapes.accept("t", "b").await;
+    tapes.accept("u", "c").await;
+    let found = tapes.check().await;
     assert!(found.is_balanced(), "{found:?}");
     assert_eq!((found.accepted, found.outcomes, found.in_flight), (3, 1, 2));
-    let numbers = found.sessions.iter().map(|one| (one.session.as_str(), one.accepted, one.outcomes, one.in_flight));
-    assert_eq!(numbers.collect::<Vec<_>>(), [("session of t", 2, 1, 1), ("session of u", 1, 0, 1)]);
+    let counts = found.sessions.iter().map(|one| (one.session.as_str(), one.accepted, one.outcomes, one.in_flight));
+    assert_eq!(counts.collect::<Vec<_>>(), [("session of t", 2, 1, 1), ("session of u", 1, 0, 1)]);
 }
 
 #[tokio::test]
 async fn x01_an_entry_without_a_row_is_missing() {
-    let journal = AcceptingTapes::new();
-    let key = journal.accept("t", "a").await;
+    let tapes = AcceptingTapes::new();
+    let key = tapes.accept("t", "a").await;
     let mut event = Event::message("cli", "local", "lost");
     event.event_id = EventId::new("lost");
     let mut batch = Batch::new();
     batch.append(&parse_tape("t"), EntryDraft::event("event.accepted", json!({ "event": event })));
-    batch.append(&parse_tape("t"), EntryDraft::event("event.accepted", json!({ "event": "what" })));
-    journal.0.commit(batch).await.unwrap();
-    journal.settle(key).await;
-    let found = journal.check().await;
+    batch.append(&parse_tape("t"), EntryDraft::event("event.accepted", json!({ "event": "not an event" })));
+    tapes.0.commit(batch).await.unwrap();
+    tapes.settle(key).await;
+    let found = tapes.check().await;
     assert_eq!(found.missing, [event_on_tape("t", "lost")]);
     assert_eq!(found.unreadable.len(), 1);
     assert!(!found.is_balanced());
 }
 
 #[tokio::test]
-async fn x01_copies_of_a_tape_count_for_nothing() {
-    let journal = AcceptingTapes::new();
-    journal.accept("t", "a").await;
-    journal.0.fork(&parse_tape("t"), &parse_tape("fork"), None).await.unwrap();
-    journal.copy("t", "copy").await;
-    let found = journal.check().await;
+async fn x01_copies_of_a_tape_are_not_counted() {
+    let tapes = AcceptingTapes::new();
+    tapes.accept("t", "a").await;
+    tapes.0.fork(&parse_tape("t"), &parse_tape("fork"), None).await.unwrap();
+    tapes.copy("t", "copy").await;
+    let found = tapes.check().await;
     assert!(found.is_balanced(), "{found:?}");
     assert_eq!((found.accepted, found.in_flight, found.sessions.len()), (1, 1, 1));
 }
 
 #[tokio::test]
-async fn x01_what_another_host_accepted_counts_for_nothing_when_its_tape_goes_on_here() {
-    let elsewhere = AcceptingTapes::new();
-    elsewhere.accept("t", "old").await;
-    let journal = AcceptingTapes::new();
-    let entries = elsewhere.0.read(&parse_tape("t"), &TapeSlice::all()).await.unwrap();
+async fn x01_events_of_another_host_on_an_imported_tape_are_not_counted() {
+    let other_host = AcceptingTapes::new();
+    other_host.accept("t", "old").await;
+    let tapes = AcceptingTapes::new();
+    let entries = other_host.0.read(&parse_tape("t"), &TapeSlice::all()).await.unwrap();
     let mut batch = Batch::new();
     batch.push(Fact::EnsureTape(NewTape::with_name(parse_tape("t"))));
     batch.push(Fact::ImportEntries { tape: parse_tape("t"), entries });
-    journal.0.commit(batch).await.unwrap();
-    journal.accept("t", "new").await;
-    let found = journal.check().await;
+    tapes.0.commit(batch).await.unwrap();
+    tapes.accept("t", "new").await;
+    let found = tapes.check().await;
     assert!(found.is_balanced(), "{found:?}");
     assert_eq!((found.accepted, found.in_flight, found.brought_along), (1, 1, 1));
 }

@@ -1,53 +1,53 @@
-//! Why the host refused or failed.
+//! Errors of the host.
 
 use capstan_hooks::HookError;
 use capstan_protocol::{ChannelName, CodedError, EventId, SessionId};
 use capstan_tape::StoreError;
 
-/// Why the host refused an event, or could not start.
+/// Errors that reject an event or prevent the host from starting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, CodedError)]
 pub enum HostError {
     /// The input is larger than allowed.
     #[error("the message has {size} bytes, more than the {limit} allowed")]
     #[code(MessageTooLarge)]
     MessageTooLarge {
-        /// Its size.
+        /// Size of the message, in bytes.
         size: usize,
-        /// What is allowed.
+        /// Maximum size, in bytes.
         limit: usize,
     },
-    /// No channel of this name is provided.
+    /// No channel has this name.
     #[error("there is no channel {channel}; known: {known}")]
     #[code(ChannelUnknown)]
     UnknownChannel {
-        /// The name.
+        /// The requested name.
         channel: ChannelName,
-        /// Those there are.
+        /// The names of the known channels.
         known: String,
     },
-    /// Another event has this id.
+    /// An event of another session has this id.
     #[error("the event id {event_id} was used for an event of another session")]
     #[code(EventIdTaken)]
     EventIdConflict {
         /// The id.
         event_id: EventId,
     },
-    /// The session is the host's own.
-    #[error("the session {session} is the host's own: what it tells of its bindings and its state stands there")]
+    /// The session is reserved for the host.
+    #[error("the session {session} is reserved: the host records changes of bindings and stored state in it")]
     #[code(SessionReserved)]
     SessionReserved {
         /// The session.
         session: SessionId,
     },
-    /// As many events as may wait in the session already.
+    /// The queue of the session is full.
     #[error("too many messages wait in this session")]
     #[code(QueueFull)]
     QueueFull,
-    /// Another process worked on the session for longer than a caller is made to wait.
+    /// Another process held the session for longer than a caller waits.
     #[error("the session is being worked on by another process")]
     #[code(SessionBusy)]
     SessionBusy,
-    /// The host is ending.
+    /// The host is stopping.
     #[error("the host is stopping")]
     #[code(HostStopping)]
     Stopping,
@@ -55,26 +55,26 @@ pub enum HostError {
     #[error(transparent)]
     #[code(HookFailed)]
     Hook(#[from] HookError),
-    /// The store refused or failed.
+    /// The store rejected a change or failed.
     #[error(transparent)]
     #[code(transparent)]
     Store(#[from] StoreError),
-    /// The store failed when what tools did was to be written.
-    #[error("{error}. {tools} had run before: check what was done before you ask again")]
+    /// The store failed before the effects of tools were recorded.
+    #[error("{error}; {tools} had run before: check what was done before you ask again")]
     #[code(of = error)]
     UnrecordedEffects {
-        /// How it failed.
+        /// The failure of the store.
         error: StoreError,
-        /// The tools.
+        /// The names of the tools.
         tools: String,
     },
-    /// The file that shows this process to be alive could not be made.
+    /// The lock file that marks this process as alive cannot be created.
     #[error("cannot lock {path}: {detail}")]
     #[code(HomeUnusable, exit = Store)]
     ProcessLock {
         /// The file.
         path: String,
-        /// What the system said.
+        /// The error of the operating system.
         detail: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Which processes of a home live, as seen from outside: by the files that each holds locked while it does.
+//! Liveness of the processes of a home, judged from outside by the file that each process keeps locked while it lives.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -9,26 +9,27 @@ use std::time::{Duration, SystemTime};
 use capstan_protocol::Timestamp;
 use capstan_tape::{InFlightEvent, LeaseRecord, RunRecord, Store, StoreError};
 
-/// How long an owner's file may be without its name: it gets it at once.
+/// Maximum age of a live owner's lock file before it is renamed to its final name; normally this takes an instant.
 const UNNAMED_LOCK_GRACE: Duration = Duration::from_mins(1);
 
-/// The folder in which the processes of a home show that they live. Looking at it leaves it as it is.
+/// The folder with the lock files of the processes of a home. Checks do not modify it.
 #[derive(Debug, Clone)]
 pub struct ProcessLiveness {
     folder: PathBuf,
 }
 
-/// What is nobody's any more.
+/// Work without a living owner.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct OrphanedWork {
-    /// Events in flight whose process is gone.
+    /// Events in flight whose process is dead.
     pub events: Vec<InFlightEvent>,
-    /// Runs that have not ended and whose process is gone.
+    /// Open runs whose process is dead.
     pub runs: Vec<RunRecord>,
 }
 
 impl OrphanedWork {
-    /// What is abandoned here and there: what only looked so for a moment, because its process ended, is left out.
+    /// Keeps what was orphaned in an earlier check too. Work that only looked orphaned for a moment, because its
+    /// process was ending, is removed.
     pub fn retain_still_orphaned(mut self, before: &Self) -> Self {
         self.events.retain(|event| before.events.iter().any(|one| one.key == event.key && one.owner == event.owner));
         self.runs.retain(|run| before.runs.iter().any(|one| one.run_id == run.run_id));
@@ -37,12 +38,12 @@ impl OrphanedWork {
 }
 
 impl ProcessLiveness {
-    /// The owners whose files are in this folder, which need not be there.
+    /// Opens the folder with the lock files, which need not exist.
     pub fn open(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
     }
 
-    /// Whether the process of this name lives; nothing when it cannot be told.
+    /// Returns true if the process of this name lives; `None` if that cannot be determined.
     pub fn is_alive(&self, process: &str) -> Option<bool> {
         if process.is_empty() || process.contains('/') {
             return None;
@@ -54,26 +55,26 @@ impl ProcessLiveness {
         }
     }
 
-    /// Whether somebody works under a lease.
+    /// Returns true if a living process holds the lease.
     pub fn is_lease_held(&self, lease: &LeaseRecord, now: Timestamp) -> bool {
         let Some(holder) = &lease.owner else { return false };
         let process = holder.split_once('/').map_or(holder.as_str(), |(process, _)| process);
         self.is_alive(process).unwrap_or(lease.expires_at > now)
     }
 
-    /// Whether somebody works on a run that has not ended.
+    /// Returns true if a living process owns an open run.
     pub async fn is_run_owned(&self, store: &dyn Store, run: &RunRecord, now: Timestamp) -> Result<bool, StoreError> {
         let event = store.in_flight_event(&run.event).await?;
         self.has_living_owner(store, event.as_ref(), run, now).await
     }
 
-    /// Everything that no living process sees to.
+    /// Finds all open runs and events in flight without a living owner.
     pub async fn find_orphaned(&self, store: &dyn Store, now: Timestamp) -> Result<OrphanedWork, StoreError> {
         let mut found = OrphanedWork::default();
         let mut runs = store.open_runs();
         while let Some(run) = runs.next().await? {
             let event = store.in_flight_event(&run.event).await?;
-            // The event of a run that has ended since it was listed is not in flight any more.
+            // A run that ended after it was listed has no event in flight any more.
             if event.is_none() && !store.run(&run.run_id).await?.is_some_and(|run| run.status.is_open()) {
                 continue;
             }
@@ -83,18 +84,19 @@ impl ProcessLiveness {
         }
         let mut events = store.in_flight_events(None);
         while let Some(event) = events.next().await? {
-            let alive = match event.owner.as_deref().and_then(|owner| self.is_alive(owner)) {
-                Some(alive) => alive,
+            let is_alive = match event.owner.as_deref().and_then(|owner| self.is_alive(owner)) {
+                Some(is_alive) => is_alive,
                 None => store.lease(&event.tape).await?.is_some_and(|lease| self.is_lease_held(&lease, now)),
             };
-            if !alive {
+            if !is_alive {
                 found.events.push(event);
             }
         }
         Ok(found)
     }
 
-    /// The owner of the event a run serves sees to the run; where that cannot be told, whoever holds its session.
+    /// A run belongs to the owner of the event it serves or, if that owner cannot be determined, to the holder of the
+    /// session's lease.
     async fn has_living_owner(
         &self,
         store: &dyn Store,
@@ -103,12 +105,12 @@ impl ProcessLiveness {
         now: Timestamp,
     ) -> Result<bool, StoreError> {
         match event.and_then(|event| event.owner.as_deref()).and_then(|owner| self.is_alive(owner)) {
-            Some(alive) => Ok(alive),
+            Some(is_alive) => Ok(is_alive),
             None => Ok(store.lease(&run.tape).await?.is_some_and(|lease| self.is_lease_held(&lease, now))),
         }
     }
 
-    /// The files that dead owners left.
+    /// Lock files of dead owners.
     pub fn stale_lock_files(&self) -> io::Result<Vec<PathBuf>> {
         let files = match std::fs::read_dir(&self.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -130,13 +132,13 @@ impl ProcessLiveness {
         Ok(dead)
     }
 
-    /// Removes the files that dead owners left, and says how many.
+    /// Removes the lock files of dead owners and returns their number.
     pub fn remove_stale_lock_files(&self) -> io::Result<usize> {
         let mut removed = 0;
         for path in self.stale_lock_files()? {
             match std::fs::remove_file(&path) {
                 Ok(()) => removed += 1,
-                // Whoever else removes it at the same time does the same.
+                // Another process removed it at the same time.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -145,15 +147,17 @@ impl ProcessLiveness {
     }
 }
 
-/// A file gets its name when it is locked, so one that nobody has locked is a dead owner's.
+/// Returns true for a file without a lock. A lock file gets its name when it is locked, so a named file without a lock
+/// belongs to a dead owner.
 fn is_unlocked(path: &Path) -> bool {
     File::open(path).is_ok_and(|file| file.try_lock_shared().is_ok())
 }
 
-/// A file that has no name yet is unlocked for a moment, while its owner lives.
+/// Returns true for a file that should have its final name by now. Before that it is unlocked for a moment, while its
+/// owner lives.
 fn is_stale_unnamed(path: &Path, now: SystemTime) -> bool {
-    let made = path.symlink_metadata().and_then(|file| file.modified());
-    made.is_ok_and(|made| now.duration_since(made).is_ok_and(|age| age > UNNAMED_LOCK_GRACE))
+    let modified = path.symlink_metadata().and_then(|metadata| metadata.modified());
+    modified.is_ok_and(|modified| now.duration_since(modified).is_ok_and(|age| age > UNNAMED_LOCK_GRACE))
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ fn run_record(key: &EventKey) -> RunRecord {
     }
 }
 
-/// A store with an event of this owner in flight, and its run.
+/// A store with an event of this owner in flight, and its open run.
 async fn store_with_open_run(owner: &str) -> (MemoryStore, EventKey) {
     let store = MemoryStore::new();
     let key = EventKey { source: "cli".into(), bot_id: String::new(), event_id: EventId::new("e") };
@@ -57,55 +57,55 @@ async fn store_with_open_run(owner: &str) -> (MemoryStore, EventKey) {
 }
 
 #[tokio::test]
-async fn x02_what_a_dead_process_left_is_found_and_what_a_live_one_does_is_not() {
+async fn x02_work_of_a_dead_process_is_orphaned_and_work_of_a_live_one_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let owner = LeaseOwner::open(folder.path().to_owned()).unwrap();
-    let owners = ProcessLiveness::open(folder.path());
+    let liveness = ProcessLiveness::open(folder.path());
     let now = Timestamp::from_millis(TEST_NOW_MILLIS);
     let (store, key) = store_with_open_run(owner.name()).await;
-    assert_eq!(owners.is_alive(owner.name()), Some(true));
-    assert!(owners.is_run_owned(&store, &run_record(&key), now).await.unwrap());
-    assert_eq!(owners.find_orphaned(&store, now).await.unwrap(), Default::default());
+    assert_eq!(liveness.is_alive(owner.name()), Some(true));
+    assert!(liveness.is_run_owned(&store, &run_record(&key), now).await.unwrap());
+    assert_eq!(liveness.find_orphaned(&store, now).await.unwrap(), Default::default());
 
     drop(owner);
-    assert!(!owners.is_run_owned(&store, &run_record(&key), now).await.unwrap());
-    let found = owners.find_orphaned(&store, now).await.unwrap();
+    assert!(!liveness.is_run_owned(&store, &run_record(&key), now).await.unwrap());
+    let found = liveness.find_orphaned(&store, now).await.unwrap();
     assert_eq!((found.events.len(), found.runs.len()), (1, 1));
 
     let mut batch = Batch::new();
     batch.push(Fact::SettleEvent { key, outcome: Outcome::Silent, run_id: None });
     store.commit(batch).await.unwrap();
-    let later = owners.find_orphaned(&store, now).await.unwrap().retain_still_orphaned(&found);
-    assert_eq!((later.events.len(), later.runs.len()), (0, 1), "only what is so both times");
+    let later = liveness.find_orphaned(&store, now).await.unwrap().retain_still_orphaned(&found);
+    assert_eq!((later.events.len(), later.runs.len()), (0, 1), "only work that is orphaned in both checks");
 }
 
 #[test]
-fn x04_what_an_owner_left_that_died_before_its_file_had_a_name_is_removed_after_a_while() {
+fn x04_an_old_unlocked_file_without_its_final_name_is_removed() {
     let folder = tempfile::tempdir().unwrap();
-    let owners = ProcessLiveness::open(folder.path());
+    let liveness = ProcessLiveness::open(folder.path());
     let path = |name: &str| folder.path().join(name);
-    let files = ["host-new.new", "host-left.new", "host-held.new"].map(|name| File::create(path(name)).unwrap());
+    let files = ["host-new.new", "host-stale.new", "host-locked.new"].map(|name| File::create(path(name)).unwrap());
     let long_ago = SystemTime::now() - Duration::from_mins(5);
     for file in &files[1..] {
         file.set_modified(long_ago).unwrap();
     }
     files[2].try_lock().unwrap();
-    assert_eq!(owners.stale_lock_files().unwrap(), [path("host-left.new")]);
-    assert_eq!(owners.remove_stale_lock_files().unwrap(), 1);
-    assert!(path("host-new.new").exists() && path("host-held.new").exists());
+    assert_eq!(liveness.stale_lock_files().unwrap(), [path("host-stale.new")]);
+    assert_eq!(liveness.remove_stale_lock_files().unwrap(), 1);
+    assert!(path("host-new.new").exists() && path("host-locked.new").exists());
 }
 
 #[test]
-fn x04_only_the_files_of_dead_owners_are_removed() {
+fn x04_only_lock_files_of_dead_owners_are_removed() {
     let folder = tempfile::tempdir().unwrap();
-    let owners = ProcessLiveness::open(folder.path());
+    let liveness = ProcessLiveness::open(folder.path());
     let _alive = LeaseOwner::open(folder.path().to_owned()).unwrap();
     std::fs::write(folder.path().join("host-dead.lock"), "").unwrap();
     std::fs::write(folder.path().join("other"), "").unwrap();
-    assert_eq!(owners.is_alive("host-dead"), Some(false));
-    assert_eq!(owners.stale_lock_files().unwrap(), [folder.path().join("host-dead.lock")]);
-    assert_eq!(owners.remove_stale_lock_files().unwrap(), 1);
+    assert_eq!(liveness.is_alive("host-dead"), Some(false));
+    assert_eq!(liveness.stale_lock_files().unwrap(), [folder.path().join("host-dead.lock")]);
+    assert_eq!(liveness.remove_stale_lock_files().unwrap(), 1);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
     assert_eq!(ProcessLiveness::open(folder.path().join("none")).stale_lock_files().unwrap().len(), 0);
-    assert_eq!(owners.is_alive("../host"), None);
+    assert_eq!(liveness.is_alive("../host"), None);
 }

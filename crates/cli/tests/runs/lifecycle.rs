@@ -105,6 +105,6 @@ async fn x05_a_run_that_failed_names_its_runner_and_the_limit_that_was_reached()
             TestConversation::new(|builder| builder.set(limit, most).plugin(results_plugin(results))).await;
         let error = conversation.send_message("go").await.error.unwrap();
         assert_eq!(error.code(), "run-flooded");
-        assert!(error.public_message().ends_with(&format!(", which is {limit}")), "{}", error.public_message());
+        assert!(error.public_message().ends_with(&format!("(limit {limit})")), "{}", error.public_message());
     }
 }

@@ -1,9 +1,11 @@
-//! The door for pipelines of older hosts: a query, with the pipeline it ran in, becomes an event and a binding of its own
-//! and takes the road of every event.
+//! LangBot queries: a query, with the configuration of its pipeline, becomes an event and a binding of its own, and is
+//! then processed like every other event.
 //!
-//! The configuration of the pipeline's runner becomes the binding's runner and its configuration, the preferences about
-//! extensions become the resource policy, the output settings become the delivery policy. What asks for something that
-//! this host cannot do is refused, and so is every field that is not known: nothing is dropped in silence.
+//! # Mapping
+//!
+//! The configuration of the pipeline's runner becomes the binding's runner and its configuration, the extension
+//! preferences become the resource policy, and the output settings become the delivery policy. Settings that this host
+//! does not support and unknown fields are rejected: nothing is ignored silently.
 
 mod message_chain;
 mod pipeline_config;
@@ -20,14 +22,14 @@ use self::message_chain::MessageChain;
 use self::pipeline_config::{ExtensionPreferences, PipelineConfig};
 use crate::{Host, IncomingEvent};
 
-/// Why a query was not taken.
+/// Errors that reject a LangBot query.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, CodedError)]
 pub enum LangBotQueryError {
-    /// It is no query, or asks for what cannot be done.
-    #[error("the query cannot be taken: {0}")]
+    /// The document is not a query, or requests something that this host does not support.
+    #[error("the query is not valid: {0}")]
     #[code(QueryInvalid)]
     Invalid(String),
-    /// The binding that it becomes makes no sense.
+    /// The binding made from the query is not valid.
     #[error(transparent)]
     #[code(transparent)]
     Binding(#[from] BindingError),
@@ -39,13 +41,13 @@ impl From<EnvelopeError> for LangBotQueryError {
     }
 }
 
-/// A query, as older hosts have it.
+/// A query in the format of LangBot.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LangBotQuery {
-    /// Its number there, which begins anew with each start of that host: it does not tell events apart.
+    /// Number of the query in LangBot. It restarts with each start of LangBot, so it does not identify an event.
     query_id: Option<TextOrNumber>,
-    /// Tells events apart, where the sender wants that.
+    /// Identifies the event, if the sender wants duplicates detected.
     event_id: Option<String>,
     adapter: String,
     bot_uuid: Option<String>,
@@ -70,9 +72,9 @@ enum LauncherType {
     Group,
 }
 
-/// A name that some platforms write as a number.
+/// An id that some platforms write as a number.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(untagged, expecting = "a name is a text or a number")]
+#[serde(untagged, expecting = "an id must be a string or a number")]
 enum TextOrNumber {
     Text(String),
     Number(i64),
@@ -87,24 +89,24 @@ impl TextOrNumber {
     }
 }
 
-/// A query as this host sees it.
+/// A query converted to the host's own types.
 #[derive(Debug, PartialEq)]
 struct MappedQuery {
     event: Event,
-    /// Without the tools that its plugins have.
+    /// The binding, without the tools of its plugins.
     binding: Binding,
-    /// The plugins whose tools it may use; absent: all.
+    /// The plugins whose tools the binding may use; `None` means all.
     plugins: Option<Vec<String>>,
 }
 
-/// Reads a query. Nothing is looked up.
+/// Converts a query, without looking anything up.
 fn map_query(query: Value) -> Result<MappedQuery, LangBotQueryError> {
     let invalid = |detail: String| LangBotQueryError::Invalid(detail);
     let query: LangBotQuery = serde_json::from_value(query).map_err(|error| invalid(error.to_string()))?;
-    let said = match (query.text, query.message_chain) {
+    let message = match (query.text, query.message_chain) {
         (Some(text), None) => message_chain::QueryMessage::from_text(text),
         (None, Some(chain)) => chain.into_message().map_err(invalid)?,
-        _ => return Err(invalid("it has either a text or a message_chain".to_owned())),
+        _ => return Err(invalid("it needs either a text or a message_chain".to_owned())),
     };
     let launcher = match query.launcher_type {
         LauncherType::Person => "person",
@@ -113,20 +115,20 @@ fn map_query(query: Value) -> Result<MappedQuery, LangBotQueryError> {
     let output = query.pipeline_config.output.into_delivery().map_err(invalid)?;
     let mut metadata = JsonObject::from_iter([("pipeline_uuid".to_owned(), json!(query.pipeline_uuid))]);
     metadata.extend(query.query_id.map(|id| ("query_id".to_owned(), json!(id.to_text()))));
-    metadata.extend(said.id.as_ref().map(|id| ("message_id".to_owned(), json!(id))));
+    metadata.extend(message.id.as_ref().map(|id| ("message_id".to_owned(), json!(id))));
     if !query.variables.is_empty() {
         metadata.insert("variables".to_owned(), Value::Object(query.variables));
     }
     let event = Event::from_envelope(json!({
         "event_type": "message.received",
         "event_id": query.event_id,
-        "event_time": said.time,
+        "event_time": message.time,
         "source": query.adapter,
         "bot_id": query.bot_uuid,
         "conversation_id": format!("{launcher}_{}", query.launcher_id.to_text()),
         "actor": { "id": query.sender_id.to_text(), "name": query.sender_name },
-        "input": { "text": said.text, "contents": said.contents },
-        "delivery": { "reply_to": said.id.filter(|_| output.quotes_message) },
+        "input": { "text": message.text, "contents": message.contents },
+        "delivery": { "reply_to": message.id.filter(|_| output.quotes_message) },
         "metadata": metadata,
     }))?;
     let (runner_id, runner_config) = query.pipeline_config.ai.into_runner().map_err(invalid)?;
@@ -142,10 +144,10 @@ fn map_query(query: Value) -> Result<MappedQuery, LangBotQueryError> {
 }
 
 impl Host {
-    /// A query of an older host as an event of this one, with the binding that its pipeline becomes. Whoever
-    /// [serves](Self::serve) it has that binding recorded with the event; no other is looked for.
+    /// Converts a LangBot query into an event with the binding of its pipeline. When the event is
+    /// [served](Self::serve), that binding is recorded with it and no other binding is looked up.
     ///
-    /// It is answered on `channel` where its pipeline names none.
+    /// The reply goes to `channel` if the pipeline names no channel.
     pub fn map_langbot_query(&self, query: Value, channel: &ChannelName) -> Result<IncomingEvent, LangBotQueryError> {
         let MappedQuery { mut event, mut binding, plugins } = map_query(query)?;
         let output = binding.delivery_policy.output_channel.get_or_insert_with(|| channel.clone());

@@ -1,12 +1,12 @@
-//! What a pipeline of an older host is set to.
+//! Pipeline configuration of LangBot.
 
 use capstan_protocol::{ChannelName, DeliveryPolicy, JsonObject, RunnerId};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What older hosts call their own agent.
+/// LangBot's name for its own agent.
 const LOCAL_AGENT_RUNNER: &str = "local-agent";
-/// How long a history that one looks at may be. Here the agent's view of the tape decides.
+/// LangBot's limit for the length of the history. Here the agent's view of the tape decides.
 const MAX_ROUND_KEY: &str = "max-round";
 
 #[derive(Debug, Deserialize)]
@@ -17,7 +17,7 @@ pub(super) struct PipelineConfig {
     pub(super) output: OutputConfig,
 }
 
-/// Which runner, and what each is set to: those that are not chosen do not matter.
+/// The chosen runner, and the configurations of all runners: only that of the chosen one is used.
 #[derive(Debug, Deserialize)]
 pub(super) struct AiConfig {
     runner: RunnerChoice,
@@ -29,7 +29,7 @@ pub(super) struct AiConfig {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct RunnerChoice {
     runner: String,
-    /// After how many seconds a conversation begins anew; 0 is never.
+    /// Seconds after which a new conversation begins; 0 means never.
     #[serde(default)]
     expire_time: u64,
 }
@@ -39,7 +39,7 @@ impl AiConfig {
     pub(super) fn into_runner(mut self) -> Result<(RunnerId, JsonObject), String> {
         let name = self.runner.runner;
         if self.runner.expire_time != 0 {
-            return Err("ai.runner.expire-time asks for conversations that begin anew by themselves".to_owned());
+            return Err("ai.runner.expire-time requests conversations that expire, which is not supported".to_owned());
         }
         let mut config = match self.configs.remove(&name) {
             None => JsonObject::new(),
@@ -54,7 +54,7 @@ impl AiConfig {
     }
 }
 
-/// Which extensions a pipeline uses.
+/// The extensions that a pipeline uses.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ExtensionPreferences {
@@ -78,28 +78,29 @@ impl Default for ExtensionPreferences {
 }
 
 impl ExtensionPreferences {
-    /// The plugins whose tools are used, as `author/name`; none: all of them.
+    /// The plugins whose tools are used, as `author/name`; `None` means all.
     pub(super) fn into_plugin_names(self) -> Result<Option<Vec<String>>, String> {
         if let Some(server) = self.mcp_servers.first().filter(|_| !self.enable_all_mcp_servers) {
-            return Err(format!("extensions_preferences names the MCP server {server}, and this host has none"));
+            return Err(format!("extensions_preferences names the MCP server {server}, which is not available here"));
         }
         let named = || self.plugins.iter().map(|plugin| format!("{}/{}", plugin.author, plugin.name)).collect();
         Ok((!self.enable_all_plugins).then(named))
     }
 }
 
-/// How a pipeline answers. What asks for nothing is taken; what asks for more than this host does is refused.
+/// Output settings of a pipeline. Values that request nothing are accepted; values that request an unsupported feature
+/// are rejected.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct OutputConfig {
     long_text_processing: LongTextConfig,
     force_delay: DelayConfig,
     misc: MiscConfig,
-    /// Whether answers are shown while they are made.
+    /// Streams the reply while it is generated.
     stream: Option<bool>,
-    /// The channel to answer on.
+    /// The channel that the reply goes to.
     channel: Option<ChannelName>,
-    /// Whether nothing is sent.
+    /// Sends no reply.
     silent: bool,
 }
 
@@ -127,31 +128,31 @@ struct MiscConfig {
     at_sender: bool,
     quote_origin: bool,
     track_function_calls: bool,
-    /// No notice of this host shows what went wrong inside.
+    /// Accepted without effect: notices of this host never show internal errors.
     #[serde(rename = "hide-exception")]
     _hide_exception: bool,
-    /// Reasoning is never a part of an answer.
+    /// Accepted without effect: reasoning is never part of a reply.
     #[serde(rename = "remove-think")]
     _remove_think: bool,
 }
 
-/// How a query is answered.
+/// Delivery settings of a query.
 pub(super) struct QueryDelivery {
     pub(super) policy: DeliveryPolicy,
-    /// Whether the answer refers to the message.
+    /// The reply refers to the message of the query.
     pub(super) quotes_message: bool,
 }
 
 impl OutputConfig {
     pub(super) fn into_delivery(self) -> Result<QueryDelivery, String> {
-        let asks_for_much = [
-            ("long-text-processing.strategy", self.long_text_processing.strategy.is_some_and(|how| how != "none")),
+        let unsupported = [
+            ("long-text-processing.strategy", self.long_text_processing.strategy.is_some_and(|name| name != "none")),
             ("force-delay", self.force_delay.min > 0.0 || self.force_delay.max > 0.0),
             ("misc.at-sender", self.misc.at_sender),
             ("misc.track-function-calls", self.misc.track_function_calls),
         ];
-        if let Some((key, _)) = asks_for_much.into_iter().find(|(_, asks)| *asks) {
-            return Err(format!("output.{key} asks for something that this host does not do"));
+        if let Some((key, _)) = unsupported.into_iter().find(|(_, is_requested)| *is_requested) {
+            return Err(format!("output.{key} requests a feature that is not supported"));
         }
         let policy = DeliveryPolicy {
             no_stream: self.stream == Some(false),

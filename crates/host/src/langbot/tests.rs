@@ -39,8 +39,8 @@ fn sample_query() -> Value {
 
 fn rejection_message(path: &str, value: Value) -> String {
     let mut query = sample_query();
-    let (place, key) = path.rsplit_once('/').unwrap();
-    query.pointer_mut(place).unwrap().as_object_mut().unwrap().insert(key.to_owned(), value);
+    let (parent, key) = path.rsplit_once('/').unwrap();
+    query.pointer_mut(parent).unwrap().as_object_mut().unwrap().insert(key.to_owned(), value);
     map_query(query).unwrap_err().to_string()
 }
 
@@ -66,11 +66,11 @@ fn g09_a_pipeline_becomes_a_binding_by_three_mappings() {
     assert_eq!(binding.runner_config, JsonObject::from_iter([("mood".to_owned(), json!("kind"))]));
     assert_eq!(mapped.plugins, Some(vec!["a/b".to_owned()]));
     assert_eq!(binding.delivery_policy, DeliveryPolicy { no_stream: true, ..DeliveryPolicy::default() });
-    assert_eq!(mapped.event.delivery.reply_to.as_deref(), Some("99"), "the answer quotes the message");
+    assert_eq!(mapped.event.delivery.reply_to.as_deref(), Some("99"), "the reply quotes the message");
 }
 
 #[test]
-fn g09_the_agent_of_older_hosts_is_the_built_in_one_whose_history_the_tape_decides() {
+fn g09_local_agent_maps_to_the_built_in_agent_without_max_round() {
     let mut query = sample_query();
     query["pipeline_config"]["ai"] = json!({"runner": {"runner": "local-agent"}, "local-agent": {"max-round": 10}});
     query["extensions_preferences"] = json!({});
@@ -80,16 +80,16 @@ fn g09_the_agent_of_older_hosts_is_the_built_in_one_whose_history_the_tape_decid
 }
 
 #[test]
-fn g09_what_is_not_known_or_cannot_be_done_is_named() {
+fn g09_unknown_fields_and_unsupported_features_are_rejected_by_name() {
     let cases = [
         ("/colour", json!(1), "unknown field `colour`"),
         ("/text", json!("beside a chain"), "either a text or a message_chain"),
         ("/launcher_type", json!("robot"), "unknown variant `robot`"),
-        ("/launcher_id", json!(true), "a name is a text or a number"),
+        ("/launcher_id", json!(true), "an id must be a string or a number"),
         ("/adapter", json!(" "), "source is not valid: it is empty"),
         ("/message_chain", json!([{"type": "Voice", "url": "x"}]), "unknown variant `Voice`"),
         ("/message_chain", json!([{"type": "Image"}]), "either a url or a base64"),
-        ("/message_chain", json!([{"type": "Image", "base64": "?"}]), "cannot be read"),
+        ("/message_chain", json!([{"type": "Image", "base64": "?"}]), "cannot be decoded"),
         ("/pipeline_config/safety", json!({}), "unknown field `safety`"),
         ("/pipeline_config/ai/runner/expire-time", json!(60), "expire-time"),
         ("/pipeline_config/output/misc/at-sender", json!(true), "output.misc.at-sender"),
@@ -99,11 +99,11 @@ fn g09_what_is_not_known_or_cannot_be_done_is_named() {
         ("/extensions_preferences/plugins", json!([{"name": "b"}]), "missing field `author`"),
     ];
     for (path, value, expected) in cases {
-        let said = rejection_message(path, value);
-        assert!(said.starts_with("the query cannot be taken: ") && said.contains(expected), "{path}: {said}");
+        let message = rejection_message(path, value);
+        assert!(message.starts_with("the query is not valid: ") && message.contains(expected), "{path}: {message}");
     }
-    let mut foreign = sample_query();
-    foreign["extensions_preferences"] = json!({"enable_all_mcp_servers": false, "mcp_servers": ["files"]});
-    assert!(map_query(foreign).unwrap_err().to_string().contains("the MCP server files"));
+    let mut query = sample_query();
+    query["extensions_preferences"] = json!({"enable_all_mcp_servers": false, "mcp_servers": ["files"]});
+    assert!(map_query(query).unwrap_err().to_string().contains("the MCP server files"));
     assert!(map_query(json!([])).is_err() && map_query(json!({})).is_err());
 }

@@ -20,8 +20,8 @@ use crate::action_registry::{self, ActionDenial, MAX_ACTION_NAME_LEN};
 use crate::api_error::store_api_error;
 use crate::run::Run;
 
-/// Who withholds an action from this run, if somebody does. The grant decides; the runner's permissions only say on
-/// whose account it is.
+/// Reason why this run may not perform an action, if it may not. The grant decides; the runner's permissions only
+/// tell whether the runner or the binding is named as the reason.
 pub(crate) fn action_denial(run: &Run, action: &str) -> Option<ActionDenial> {
     let runner = run.runner.descriptor();
     if run.grant().may.platform_api.allows(action) {
@@ -33,7 +33,7 @@ pub(crate) fn action_denial(run: &Run, action: &str) -> Option<ActionDenial> {
     }
 }
 
-/// Has something done on the platform, if everybody allows it. Whatever becomes of it is on record.
+/// Performs an action on the platform, if it is allowed. The result or the refusal is recorded.
 pub(crate) async fn perform_action(run: &Run, request: ActionRequest) -> Result<Value, ApiError> {
     let channel = match resolve_action_channel(run, &request) {
         Ok(channel) => channel,
@@ -67,7 +67,7 @@ pub(crate) async fn perform_action(run: &Run, request: ActionRequest) -> Result<
     }
 }
 
-/// The channel that does it, if everybody allows it.
+/// The channel that performs the action, if it is allowed.
 fn resolve_action_channel(run: &Run, request: &ActionRequest) -> Result<Arc<dyn Channel>, ActionDenial> {
     if let Some(denial) = action_denial(run, &request.action) {
         return Err(denial);
@@ -76,7 +76,7 @@ fn resolve_action_channel(run: &Run, request: &ActionRequest) -> Result<Arc<dyn 
     run.environment.actions.resolve(source, &request.action, &request.arguments).cloned()
 }
 
-/// A request that is not heeded. Of a runner that sends many only the first are told by themselves.
+/// Records a refused request. If a runner sends many, only the first ones get entries of their own.
 fn record_refused_action(run: &Run, action: &str, denial: &ActionDenial) {
     if run.progress().result_validator.should_record_drop() {
         let reason = denial.to_string();
@@ -102,7 +102,7 @@ fn begin_action(run: &Run, request: ActionRequest) -> PlatformAction {
     PlatformAction { id, name: request.action, arguments: request.arguments, event }
 }
 
-/// Asks the channel. One that hangs is waited for no longer; one that crashes crashes alone.
+/// Calls the channel, with a timeout. A panic of the channel is caught.
 async fn call_channel(run: &Run, channel: &dyn Channel, action: &PlatformAction) -> ActionEnd {
     let limits = &run.environment.options.limits;
     let asked = AssertUnwindSafe(async { channel.perform_action(action).await }).catch_unwind();
@@ -131,7 +131,7 @@ fn mask_message(run: &Run, mut message: String) -> String {
     message
 }
 
-/// Tells how an action ended, once: who comes later than the end of the run finds it told.
+/// Records the end of an action, once: after the end of the run the action is closed already.
 fn end_action(run: &Run, id: &ActionId, end: ActionEnd) {
     let mut progress = run.progress();
     let Some(position) = progress.actions.open.iter().position(|(open, _)| open == id) else { return };
@@ -140,7 +140,7 @@ fn end_action(run: &Run, id: &ActionId, end: ActionEnd) {
     run.append_atomic(Vec::new(), vec![action_ended_entry(id, name.clone(), end)], Some(name));
 }
 
-/// The run ends: of what it had asked for and not heard of nobody knows whether it was done.
+/// Closes the actions that are still open when the run ends: their result is unknown.
 pub(crate) fn end_open_actions(run: &Run) {
     let mut progress = run.progress();
     for (id, name) in std::mem::take(&mut progress.actions.open) {
@@ -160,7 +160,7 @@ pub(crate) fn report_actions_to_parent(run: &Run, parent: &Run) -> Option<Fact> 
     Some(parent.journal.final_entry(parent.id(), told.into()))
 }
 
-/// The entry that tells how an action ended.
+/// The entry that records the end of an action.
 fn action_ended_entry(action_id: ActionId, action: String, end: ActionEnd) -> EntryDraft {
     TapeEvent::ActionEnded(ActionEndRecord { action_id, action, end }).into()
 }

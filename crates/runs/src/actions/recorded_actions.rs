@@ -1,4 +1,4 @@
-//! What a run that a crash cut off had done on the platform.
+//! Platform actions of an interrupted run, as read from its tape.
 
 use std::collections::HashMap;
 
@@ -7,50 +7,50 @@ use capstan_tape::{ActionEnd, Entry, EntryDraft, RunRecord, TapeEvent};
 
 use super::action_ended_entry;
 
-/// What a run had done on the platform, by name.
+/// The recorded actions of a run, by name.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct RecordedActions {
-    /// What had begun, and nobody saw its end.
+    /// Actions that started and have no recorded end.
     open: Vec<(ActionId, String)>,
-    /// What had ended, whichever way.
+    /// Actions that ended, successfully or not.
     pub ended: Vec<String>,
 }
 
 impl RecordedActions {
-    /// What nobody saw the end of.
+    /// Names of the actions without a recorded end.
     pub fn open(&self) -> impl Iterator<Item = &str> {
         self.open.iter().map(|(_, action)| action.as_str())
     }
 
-    /// The entries that say that nobody knows.
+    /// Entries that record the end of the open actions as unknown.
     pub fn unknown_end_entries(&self) -> impl Iterator<Item = EntryDraft> {
         let end = || ActionEnd::Unknown { reason: "the host ended before the channel had answered".to_owned() };
         self.open.iter().map(move |(id, action)| action_ended_entry(id.clone(), action.clone(), end()))
     }
 }
 
-/// What a run and its children were doing on the platform, and what they had done.
+/// Names of the open and of the ended actions of a run and its child runs.
 pub fn collect_family_actions(
     run: &RunRecord,
     runs: &[RunRecord],
     acted: &HashMap<RunId, RecordedActions>,
 ) -> (Vec<String>, Vec<String>) {
     let mut family = vec![&run.run_id];
-    // A parent has the older id, but nobody promised the order.
+    // A parent has the older id, but the order of `runs` is not guaranteed.
     while let Some(child) = runs.iter().find(|child| {
         child.parent.as_ref().is_some_and(|parent| family.contains(&parent)) && !family.contains(&&child.run_id)
     }) {
         family.push(&child.run_id);
     }
-    let did = || family.iter().filter_map(|run| acted.get(*run));
-    let mut open: Vec<String> = did().flat_map(|did| did.open().map(str::to_owned)).collect();
-    let mut done: Vec<String> = did().flat_map(|did| did.ended.iter().cloned()).collect();
+    let recorded = || family.iter().filter_map(|run| acted.get(*run));
+    let mut open: Vec<String> = recorded().flat_map(|actions| actions.open().map(str::to_owned)).collect();
+    let mut done: Vec<String> = recorded().flat_map(|actions| actions.ended.iter().cloned()).collect();
     open.dedup();
     done.dedup();
     (open, done)
 }
 
-/// What the entries of a run tell of its actions.
+/// Reads the actions of a run from the entries of its tape.
 pub fn read_recorded_actions(run_id: &RunId, entries: &[Entry]) -> RecordedActions {
     let mut acted = RecordedActions::default();
     let of_run = entries.iter().filter(|entry| entry.run_id() == Some(run_id.as_str()));
@@ -77,16 +77,16 @@ mod tests {
     use super::read_recorded_actions;
 
     #[test]
-    fn x02_an_action_is_open_until_its_end_is_told() {
+    fn x02_an_action_is_open_until_its_end_is_recorded() {
         let run = RunId::new("r");
-        let told = |name, data| EntryDraft::event(name, data).with_run_id(&run);
+        let entry = |name, data| EntryDraft::event(name, data).with_run_id(&run);
         let drafts = [
-            told("action.started", json!({"action_id": "r.1", "action": "a", "channel": "c"})),
-            told("action.started", json!({"action_id": "r.2", "action": "b", "channel": "c"})),
-            told("action.ended", json!({"action_id": "r.1", "action": "a", "status": "done"})),
+            entry("action.started", json!({"action_id": "r.1", "action": "a", "channel": "c"})),
+            entry("action.started", json!({"action_id": "r.2", "action": "b", "channel": "c"})),
+            entry("action.ended", json!({"action_id": "r.1", "action": "a", "status": "done"})),
             EntryDraft::event("action.started", json!({"action_id": "x.1", "action": "another's", "channel": "c"}))
                 .with_run_id(&RunId::new("x")),
-            told("action.by_child", json!({"run_id": "c", "actions": ["c"]})),
+            entry("action.by_child", json!({"run_id": "c", "actions": ["c"]})),
         ];
         let entries: Vec<_> = drafts
             .into_iter()

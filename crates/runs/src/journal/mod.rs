@@ -1,4 +1,4 @@
-//! What a turn writes: collected, and committed in as few batches as its promises allow.
+//! Journal of a turn: collects its entries and facts, and commits them in as few batches as durability allows.
 
 mod detach_on_drop;
 
@@ -16,77 +16,78 @@ use self::detach_on_drop::DetachOnDrop;
 
 /// The journal of one turn.
 ///
-/// Entries wait here until something must be on record before the turn goes on (a model call, a tool call) or the turn
-/// ends; then all of them are one commit, under the turn's lease. What waits is only let go of when it is written.
+/// Entries are pending until something must be recorded before the turn continues (a model call, a tool call) or the
+/// turn ends; then all of them are one commit, under the turn's lease. Pending facts are removed only after they are
+/// written.
 pub struct Journal {
     tapes: TapeRepository,
     tape: TapeName,
     fence: Fence,
     clock: Clock,
-    /// Where commits go on that nobody waits for any more.
+    /// Tracks detached commits whose caller has gone.
     tasks: TaskTracker,
     pending: Mutex<PendingFacts>,
-    /// Commits follow one another in the order of what they hold. This lock is their queue: it is held over the wait for
-    /// the disk on purpose, and nothing else is done under it but to look at the tape between two of them. It holds what
-    /// was seen there.
+    /// Serializes commits in the order of their facts. The lock is held while waiting for the disk on purpose; the only
+    /// other use is to read the tape between two commits. It guards the window that was read there.
     commit_lock: tokio::sync::Mutex<IncrementalWindow>,
 }
 
 #[derive(Default)]
 struct PendingFacts {
     facts: Vec<Fact>,
-    /// Which of the facts are entries somebody wants to know the id of, by position.
+    /// Positions of entries whose id a caller needs.
     tracked_entries: Vec<(usize, EntryTicket)>,
-    /// Which of the facts tell what a tool did, by position, and its name.
+    /// Positions of entries that record the effect of a tool, with the name of the tool.
     tool_effects: Vec<(usize, String)>,
-    /// The tools whose doing is told by what the disk may not have yet.
+    /// Tools whose effects are recorded but possibly not yet durable.
     unsynced_tool_effects: Vec<String>,
     entry_ids: HashMap<EntryTicket, EntryId>,
     ticket_count: u64,
-    /// How many entries the turn's run has written.
+    /// Number of entries of the turn's run so far.
     entry_count: u64,
-    /// How many of the facts a commit is writing just now.
+    /// Number of leading facts that a commit is writing.
     committing_count: usize,
     /// The runner of the turn's run has started.
     is_started: bool,
-    /// Something is written that the disk may not have yet.
+    /// Some written facts may not be durable yet.
     is_unsynced: bool,
 }
 
-/// An entry that may not have its id yet.
+/// Handle of an entry that may not have its id yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct EntryTicket(u64);
 
 impl Journal {
-    /// A journal of this tape. A commit that nobody waits for any more is a task of the host, which does not end before it.
+    /// A journal of this tape. Detached commits are spawned on `tasks`, which the host waits for before it ends.
     pub fn new(tapes: TapeRepository, tape: TapeName, fence: Fence, clock: Clock, tasks: TaskTracker) -> Self {
         Self { tapes, tape, fence, clock, tasks, pending: Mutex::default(), commit_lock: tokio::sync::Mutex::default() }
     }
 
-    /// The tape of the session.
+    /// The tape that this journal writes to.
     pub fn tape(&self) -> &TapeName {
         &self.tape
     }
 
-    /// The tape of the session, under whose lease it is written: of a fork, the one that it and its parents branched off.
+    /// The tape of the session, under whose lease this journal writes. For a fork, the tape at the root of its
+    /// ancestors.
     pub(crate) fn session_tape(&self) -> &TapeName {
         &self.fence.tape
     }
 
-    /// Adds an entry of a run to what waits.
+    /// Adds an entry of a run to the pending facts.
     pub(crate) fn append(&self, run: &RunId, entry: EntryDraft) {
         let mut pending = self.lock();
         let fact = self.append_fact(&mut pending, run, entry);
         pending.facts.push(fact);
     }
 
-    /// The journal of a fork of this tape. It is written under the same lease.
+    /// The journal of a fork of this tape, under the same lease.
     pub(crate) fn for_fork(&self, fork: TapeName) -> Self {
         Self::new(self.tapes.clone(), fork, self.fence.clone(), self.clock.clone(), self.tasks.clone())
     }
 
-    /// Adds entries of a run and the facts they rest on to what waits, so that no commit comes between them. `did` is the
-    /// tool whose doing the last of them tells: until it is on disk nobody else can tell.
+    /// Adds entries of a run, after the facts they depend on, so that no commit separates them. `did` is the tool whose
+    /// effect the last entry records: until that is durable, only this journal knows of the effect.
     pub(crate) fn append_atomic(&self, run: &RunId, facts: Vec<Fact>, entries: Vec<EntryDraft>, did: Option<String>) {
         let mut pending = self.lock();
         let entries: Vec<Fact> = entries.into_iter().map(|entry| self.append_fact(&mut pending, run, entry)).collect();
@@ -95,7 +96,7 @@ impl Journal {
         pending.tool_effects.extend(did.map(|tool| (last, tool)));
     }
 
-    /// The tools that did something that is not on disk yet.
+    /// The tools with effects that are not durable yet.
     pub fn unrecorded_tools(&self) -> Vec<String> {
         let pending = self.lock();
         let mut tools: Vec<String> = Vec::new();
@@ -107,12 +108,12 @@ impl Journal {
         tools
     }
 
-    /// An entry of a run, as a fact that is committed with the end of the turn.
+    /// An entry of a run, as a fact to commit with the end of the turn.
     pub fn final_entry(&self, run: &RunId, entry: EntryDraft) -> Fact {
         self.append_fact(&mut self.lock(), run, entry)
     }
 
-    /// The next entry of a run, which somebody else makes a fact.
+    /// The next entry of a run, for a fact that the caller builds.
     pub(crate) fn next_entry(&self, run: &RunId, entry: EntryDraft) -> EntryDraft {
         self.stamp_entry(&mut self.lock(), run, entry)
     }
@@ -124,7 +125,7 @@ impl Journal {
     fn stamp_entry(&self, pending: &mut PendingFacts, run: &RunId, entry: EntryDraft) -> EntryDraft {
         pending.entry_count += 1;
         let entry = entry.with_run_id(run).with_sequence(pending.entry_count);
-        // One that no store takes would keep all that waits from being committed.
+        // An entry that every store rejects would block the commit of all pending facts.
         EntryDraft { date: Some(self.clock.now().into()), ..entry }.limit_nesting()
     }
 
@@ -133,8 +134,8 @@ impl Journal {
         self.lock().entry_ids.get(&ticket).copied()
     }
 
-    /// Adds the message of events that a run takes in: from then on it stands on the tape, and they are known to be
-    /// that run's.
+    /// Adds the message of events that a run ingests. It is recorded on the tape, and the events are recorded as
+    /// ingested by the run.
     pub(crate) fn append_ingested(&self, run: &RunId, message: EntryDraft, events: &[EventKey]) -> EntryTicket {
         let mut pending = self.lock();
         let fact = self.append_fact(&mut pending, run, message);
@@ -152,7 +153,7 @@ impl Journal {
         ticket
     }
 
-    /// Shows what a view of the tape that wants these kinds reads, with what waits as if it were committed.
+    /// Calls `show` with the context window of these kinds, with the pending entries as if they were committed.
     pub(crate) async fn view<T>(
         self: &Arc<Self>,
         kinds: &[EntryKind],
@@ -162,18 +163,18 @@ impl Journal {
             self.flush_ordered().await?;
         }
         let mut seen = self.commit_lock.lock().await;
-        // Whatever comes between, what is left there is what the tape had.
-        let mut grown = std::mem::take(&mut *seen);
-        let window = grown.refresh(&self.tapes, &self.tape, kinds).await?;
+        // If this is dropped or fails midway, an empty window stays behind, and the next call reads the tape again.
+        let mut current = std::mem::take(&mut *seen);
+        let window = current.refresh(&self.tapes, &self.tape, kinds).await?;
         let committed = window.following.len();
         let head = window.entries().map(|entry| entry.id).max().unwrap_or_default();
         let ids = std::iter::successors(Some(head.next()), |id| Some(id.next()));
         let now = self.clock.now();
-        let waiting = self.pending_entries().into_iter().zip(ids);
-        window.following.extend(waiting.map(|(draft, id)| draft.into_entry(id, now, &[])));
+        let pending = self.pending_entries().into_iter().zip(ids);
+        window.following.extend(pending.map(|(draft, id)| draft.into_entry(id, now, &[])));
         let shown = show(window);
         window.following.truncate(committed);
-        *seen = grown;
+        *seen = current;
         Ok(shown)
     }
 
@@ -185,7 +186,7 @@ impl Journal {
         self.lock().facts.iter().filter_map(of_tape).collect()
     }
 
-    /// Whether something waits that changes what is kept in a space.
+    /// Returns true if a pending fact changes this namespace.
     pub(crate) fn has_pending_change(&self, space: &str) -> bool {
         self.lock()
             .facts
@@ -193,40 +194,41 @@ impl Journal {
             .any(|fact| matches!(fact, Fact::UpdateWithinQuota(change) if change.namespace == space))
     }
 
-    /// Adds a fact to what waits.
+    /// Adds a pending fact.
     pub(crate) fn push(&self, fact: Fact) {
         self.lock().facts.push(fact);
     }
 
-    /// The runner of a run starts. A run that is not on record yet will be so as running, and costs no commit of its own.
+    /// Marks a run as running. If its record is still pending it is changed in place, which needs no commit of its own.
     pub(crate) fn start_run(&self, run_id: &RunId) {
         let mut pending = self.lock();
         if std::mem::replace(&mut pending.is_started, true) {
             return;
         }
-        let is_it = |fact: &&mut Fact| matches!(fact, Fact::OpenRun(run) if run.run_id == *run_id);
+        let is_record = |fact: &&mut Fact| matches!(fact, Fact::OpenRun(run) if run.run_id == *run_id);
         let committing = pending.committing_count;
-        match pending.facts.iter_mut().skip(committing).find(is_it) {
+        match pending.facts.iter_mut().skip(committing).find(is_record) {
             Some(Fact::OpenRun(run)) => run.status = RunStatus::Running,
             _ => pending.facts.push(Fact::StartRun { run_id: run_id.clone() }),
         }
     }
 
-    /// Adds facts to what waits.
+    /// Adds pending facts.
     pub(crate) fn extend(&self, facts: Vec<Fact>) {
         self.lock().facts.extend(facts);
     }
 
-    /// Commits all that waits. A caller that goes away, as a cancelled run does, leaves the commit to end by itself.
+    /// Commits all pending facts, durably. If the caller is dropped, as a cancelled run is, the commit completes
+    /// detached.
     pub(crate) async fn flush(self: &Arc<Self>) -> Result<(), StoreError> {
-        let has_all = |pending: &PendingFacts| pending.facts.is_empty() && !pending.is_unsynced;
-        if has_all(&self.lock()) {
+        let is_synced = |pending: &PendingFacts| pending.facts.is_empty() && !pending.is_unsynced;
+        if is_synced(&self.lock()) {
             return Ok(());
         }
         self.flush_with(Vec::new()).await.map(drop)
     }
 
-    /// Writes all that waits, without waiting for the disk: for what has no effect that a power cut could not undo.
+    /// Writes all pending facts without waiting for the disk: for facts without effects that would survive a power cut.
     pub(crate) async fn flush_ordered(self: &Arc<Self>) -> Result<(), StoreError> {
         if self.lock().facts.is_empty() {
             return Ok(());
@@ -234,13 +236,13 @@ impl Journal {
         self.flush_with_durability(CommitDurability::Ordered, Vec::new(), Vec::new()).await.map(drop)
     }
 
-    /// Commits all that waits and these facts after it, and gives what these were assigned. They are no part of what
-    /// waits: a commit that somebody has left to end by itself cannot take them along.
+    /// Commits all pending facts and then these, and returns the outputs of the latter. They do not become pending
+    /// facts, so that a detached commit cannot include them.
     pub async fn flush_with(self: &Arc<Self>, last: Vec<Fact>) -> Result<Vec<FactOutput>, StoreError> {
         self.flush_with_durability(CommitDurability::Durable, Vec::new(), last).await
     }
 
-    /// Commits the same if all of this holds. Otherwise nothing is, and what waits goes on waiting.
+    /// Does the same if all preconditions hold. Otherwise nothing is committed, and the pending facts stay pending.
     pub(crate) async fn flush_with_preconditions(
         self: &Arc<Self>,
         expect: Vec<BatchPrecondition>,
@@ -267,7 +269,7 @@ impl Journal {
         expect: Vec<BatchPrecondition>,
         last: Vec<Fact>,
     ) -> Result<Vec<FactOutput>, StoreError> {
-        let _turn = self.commit_lock.lock().await;
+        let _serialized = self.commit_lock.lock().await;
         let (mut facts, count, is_unsynced) = {
             let mut pending = self.lock();
             pending.committing_count = pending.facts.len();
@@ -291,12 +293,13 @@ impl Journal {
         pending.is_unsynced = promise == CommitDurability::Ordered;
         pending.facts.drain(..count);
         pending.facts.iter_mut().for_each(|fact| shift_position(fact, count));
-        let (done, waiting): (Vec<_>, Vec<_>) =
+        let (done, still_pending): (Vec<_>, Vec<_>) =
             std::mem::take(&mut pending.tracked_entries).into_iter().partition(|(position, _)| *position < count);
-        pending.tracked_entries = waiting.into_iter().map(|(position, ticket)| (position - count, ticket)).collect();
-        let (written, waiting): (Vec<_>, Vec<_>) =
+        pending.tracked_entries =
+            still_pending.into_iter().map(|(position, ticket)| (position - count, ticket)).collect();
+        let (written, still_pending): (Vec<_>, Vec<_>) =
             std::mem::take(&mut pending.tool_effects).into_iter().partition(|(position, _)| *position < count);
-        pending.tool_effects = waiting.into_iter().map(|(position, tool)| (position - count, tool)).collect();
+        pending.tool_effects = still_pending.into_iter().map(|(position, tool)| (position - count, tool)).collect();
         match promise {
             CommitDurability::Durable => pending.unsynced_tool_effects.clear(),
             CommitDurability::Ordered => {
@@ -317,7 +320,7 @@ impl Journal {
     }
 }
 
-/// Facts before this one were committed: what it says about positions in its batch moves with it.
+/// Adjusts the batch positions in a fact after the `count` facts before it were committed.
 fn shift_position(fact: &mut Fact, count: usize) {
     if let Fact::IngestEvent { message: EntryRef::InBatch(position), .. } = fact {
         *position = position.saturating_sub(count);

@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 
 use super::Journal;
 
-/// A journal whose turn has its lease.
+/// A journal whose turn holds the lease.
 async fn leased_journal() -> (Arc<MemoryStore>, TapeName, Arc<Journal>) {
     let store = Arc::new(MemoryStore::new());
     let tape = TapeName::parse("t").unwrap();
@@ -33,15 +33,15 @@ async fn leased_journal() -> (Arc<MemoryStore>, TapeName, Arc<Journal>) {
 }
 
 #[tokio::test]
-async fn x01_a_commit_that_was_left_to_end_by_itself_does_not_take_the_end_of_the_turn_along() {
+async fn x01_a_detached_commit_does_not_include_the_end_of_the_turn() {
     let (store, tape, journal) = leased_journal().await;
     let run = RunId::generate();
 
     journal.append(&run, EntryDraft::event("first", json!({})));
-    // A run that is cancelled while it commits: the commit has begun, and nobody waits for it.
-    let another_commits = journal.commit_lock.lock().await;
+    // A run that is cancelled while it commits: the commit has begun, and its caller is gone.
+    let other_commit = journal.commit_lock.lock().await;
     assert!(Box::pin(journal.flush()).now_or_never().is_none());
-    drop(another_commits);
+    drop(other_commit);
     let last = journal.final_entry(&run, EntryDraft::event("last", json!({})));
     let assigned = journal.flush_with(vec![last]).await.unwrap();
     assert_eq!(assigned, [FactOutput::Entry(EntryId(2))]);
@@ -49,38 +49,38 @@ async fn x01_a_commit_that_was_left_to_end_by_itself_does_not_take_the_end_of_th
 }
 
 #[tokio::test]
-async fn x01_a_commit_that_was_left_to_end_by_itself_is_waited_for_when_the_host_ends() {
+async fn x01_a_detached_commit_completes_before_the_host_ends() {
     let (store, tape, journal) = leased_journal().await;
     journal.append(&RunId::generate(), EntryDraft::event("first", json!({})));
-    let another_commits = journal.commit_lock.lock().await;
+    let other_commit = journal.commit_lock.lock().await;
     assert!(Box::pin(journal.flush()).now_or_never().is_none());
-    drop(another_commits);
+    drop(other_commit);
     journal.tasks.close();
     journal.tasks.wait().await;
     assert_eq!(store.read(&tape, &TapeSlice::all()).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
-async fn x02_what_was_only_written_is_on_disk_when_something_is_done_on_the_strength_of_it() {
+async fn x02_a_durable_flush_syncs_what_an_ordered_flush_has_written() {
     let (_, _, journal) = leased_journal().await;
     journal.append(&RunId::generate(), EntryDraft::event("model.call", json!({})));
     journal.flush_ordered().await.unwrap();
     assert!(journal.lock().is_unsynced);
-    // Nothing waits to be written, and yet it is not on disk.
+    // Nothing is pending, but the last commit is not durable yet.
     journal.flush().await.unwrap();
     assert!(!journal.lock().is_unsynced);
 }
 
 #[tokio::test]
-async fn x02_what_a_tool_did_is_unrecorded_until_the_disk_has_it() {
+async fn x02_a_tool_effect_is_unrecorded_until_it_is_durable() {
     let (_, _, journal) = leased_journal().await;
-    let did = |tool: &str| {
+    let record_effect = |tool: &str| {
         let entry = EntryDraft::event("done", json!({}));
         journal.append_atomic(&RunId::generate(), Vec::new(), vec![entry], Some(tool.to_owned()));
     };
-    did("bash");
+    record_effect("bash");
     journal.flush_ordered().await.unwrap();
-    did("fs.write");
+    record_effect("fs.write");
     assert_eq!(journal.unrecorded_tools(), ["bash", "fs.write"]);
     journal.flush().await.unwrap();
     assert!(journal.unrecorded_tools().is_empty());

@@ -21,7 +21,7 @@ use crate::artifacts;
 use crate::run::{ResultVerdict, Run, TerminalResult, dropped_result_entry};
 use crate::state;
 
-/// How many results behind the end of a run are looked at.
+/// Maximum number of results counted after the end of a run.
 const MAX_TRAILING_RESULTS: usize = 64;
 
 /// Starts the runner of a run with its run API. An argument, since the run API itself starts child runs.
@@ -51,7 +51,7 @@ pub(crate) fn runner_stream(
                     }
                 }
             }
-            // A runner that always has a result ready must not keep the deadline, or anybody else, from being heard.
+            // A runner that always has a result ready must not starve the deadline or other tasks.
             tokio::task::consume_budget().await;
         }
         count_trailing_results(&run, results);
@@ -65,7 +65,7 @@ pub(crate) fn runner_stream(
     stream.boxed()
 }
 
-/// Looks at a result as it came, and takes it in where it is heeded. Gives what the channel is shown.
+/// Validates a result and applies it if it is accepted. Returns the events for the channel.
 pub(crate) async fn handle_result(run: &Run, result: RunResult) -> Vec<StreamEvent> {
     let sifted = {
         let mut progress = run.progress();
@@ -93,7 +93,7 @@ pub(crate) async fn handle_result(run: &Run, result: RunResult) -> Vec<StreamEve
     }
 }
 
-/// Takes a result in: onto the tape, into the output. Gives what the channel is shown.
+/// Applies a result to the tape and the output. Returns the events for the channel.
 async fn apply_result(run: &Run, result: RunResult) -> Vec<StreamEvent> {
     if let Some(usage) = &result.usage {
         run.add_usage(usage);
@@ -131,7 +131,8 @@ async fn apply_result(run: &Run, result: RunResult) -> Vec<StreamEvent> {
         ResultBody::StateUpdated { scope, state } => {
             match state::set_state_deferred(run, scope, &state).await {
                 Ok(()) => {}
-                // What the runner believes to be kept is not, and what it does next would not be either.
+                // The store failed: the runner relies on state that was not stored, and its next changes would be
+                // lost as well.
                 Err(ApiError { message, cause: code @ Some(_), .. }) => {
                     run.set_terminal(TerminalResult::Failed(RunError { message, code }));
                 }
@@ -157,7 +158,7 @@ async fn apply_result(run: &Run, result: RunResult) -> Vec<StreamEvent> {
             }
             Vec::new()
         }
-        // The sieve has read what can be read.
+        // The validator has parsed every result that can be parsed.
         ResultBody::Unread(_) => Vec::new(),
         ResultBody::RunCompleted { silent } => {
             run.set_terminal(TerminalResult::Completed { silent });
@@ -173,7 +174,7 @@ async fn apply_result(run: &Run, result: RunResult) -> Vec<StreamEvent> {
     }
 }
 
-/// A result that the sieve left out. Of a message that cannot be taken stays what was streamed of it.
+/// Drops a result that the validator rejected. Of a rejected message, the part that was streamed is kept.
 fn drop_result(run: &Run, left: &DroppedResult) {
     if left.kind == "message.completed" {
         run.complete_partial();
@@ -181,14 +182,14 @@ fn drop_result(run: &Run, left: &DroppedResult) {
     record_dropped_result(run, &left.kind, &left.reason);
 }
 
-/// A result that asked for what is not to be had.
+/// Drops a result whose request is refused.
 fn refuse_result(run: &Run, kind: &str, why: &str) {
     run.progress().result_validator.anomalies.refused += 1;
     record_dropped_result(run, kind, why);
 }
 
-/// A result that is not heeded: it stands on the tape that it came, and why nothing was done. Of a runner that sends
-/// many of them only the first are told by themselves.
+/// Records a dropped result on the tape, with the reason. If a runner sends many, only the first ones get entries
+/// of their own.
 fn record_dropped_result(run: &Run, kind: &str, why: &str) {
     if run.progress().result_validator.should_record_drop() {
         tracing::warn!(run_id = %run.id(), kind, why, "a result was dropped");
@@ -196,8 +197,8 @@ fn record_dropped_result(run: &Run, kind: &str, why: &str) {
     }
 }
 
-/// Lets go of the runner. What it has ready behind the result that ended the run is counted; nobody waits for more,
-/// and that it crashes now changes nothing.
+/// Drops the runner's stream. Results that are ready after the terminal one are counted; further ones are not
+/// awaited, and a panic has no effect on the run.
 fn count_trailing_results(run: &Run, mut results: PanicSafeStream) {
     if !run.progress().result_validator.has_ended() {
         return;
@@ -211,7 +212,7 @@ fn count_trailing_results(run: &Run, mut results: PanicSafeStream) {
     }
 }
 
-/// Tells at the end of a run what was odd about its results, if anything was.
+/// Records the anomalies of the run's results, if there were any.
 pub(crate) fn record_anomalies(run: &Run) {
     let noted = std::mem::take(&mut run.progress().result_validator.anomalies);
     if noted != ResultAnomalies::default() {
@@ -220,7 +221,7 @@ pub(crate) fn record_anomalies(run: &Run) {
     }
 }
 
-/// A journal that fails ends the run: what it does next would not be on record.
+/// Fails the run if the journal failed: its next steps could not be recorded.
 fn fail_on_store_error(run: &Run, outcome: Result<(), StoreError>) {
     if let Err(error) = outcome {
         let failed = store_api_error(&error);
@@ -228,7 +229,8 @@ fn fail_on_store_error(run: &Run, outcome: Result<(), StoreError>) {
     }
 }
 
-/// The end of the runner's stream: a message that was only streamed is completed, a missing end is a failure.
+/// Handles the end of the runner's stream: completes a message that was only streamed, and fails a run without a
+/// terminal result.
 fn finish_results(run: &Run) -> Vec<StreamEvent> {
     run.set_terminal(TerminalResult::Failed(RunError {
         message: "the runner ended without saying how".to_owned(),
@@ -243,7 +245,7 @@ fn finish_results(run: &Run) -> Vec<StreamEvent> {
             vec![StreamEvent::error(failure.message), StreamEvent::Final { text, ok: false }]
         }
         Some(TerminalResult::Completed { .. }) | None => {
-            // One that says nothing has heard it all the same.
+            // A run without output has read its message all the same.
             run.ingest_message();
             run.flush_runner_tool_calls();
             run.complete_partial();

@@ -1,11 +1,11 @@
-//! A runner's stream, held so that letting go of it hurts nobody.
+//! A runner's stream with a drop that cannot panic.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use capstan_hooks::contracts::ResultStream;
 
-/// A runner's stream. It is let go of at the end of its run, at the deadline, and when somebody cancels it: a runner that
-/// crashes then crashes alone.
+/// A runner's stream. It is dropped at the end of its run, at the deadline and on cancellation; a panic while it is
+/// dropped is caught.
 pub(super) struct PanicSafeStream(Option<ResultStream>);
 
 impl PanicSafeStream {
@@ -23,7 +23,7 @@ impl Drop for PanicSafeStream {
     fn drop(&mut self) {
         let results = self.0.take();
         if catch_unwind(AssertUnwindSafe(|| drop(results))).is_err() {
-            tracing::warn!("a runner crashed when it was let go of");
+            tracing::warn!("a runner panicked while its stream was dropped");
         }
     }
 }

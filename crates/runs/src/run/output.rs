@@ -6,16 +6,16 @@ use serde_json::Value;
 
 use super::{Run, TerminalResult};
 
-/// What stands between two messages of one run, where they are shown as one reply.
+/// Separator between messages of one run that are shown as one reply.
 const MESSAGE_SEPARATOR: &str = "\n\n";
 
-/// The entry that tells of a result that was not heeded.
+/// The entry that records a dropped result.
 pub(crate) fn dropped_result_entry(kind: &str, why: &str) -> EntryDraft {
     TapeEvent::ResultDropped(DroppedResult { kind: kind.to_owned(), reason: why.to_owned() }).into()
 }
 
 impl Run {
-    /// The delta as it is shown: a new message of the same run is set apart from the one before.
+    /// Adds a delta and returns the text to show: the first delta of a further message begins with a separator.
     pub(crate) fn add_delta(&self, delta: &str) -> String {
         let mut progress = self.progress();
         let begins = progress.partial_text.is_empty() && !progress.completed_text.is_empty();
@@ -23,7 +23,7 @@ impl Run {
         if begins { format!("{MESSAGE_SEPARATOR}{delta}") } else { delta.to_owned() }
     }
 
-    /// A whole message: onto the tape, into the output.
+    /// Writes a complete message to the tape and to the output.
     pub(crate) fn complete_message(&self, content: Content, provider_meta: JsonObject) -> Vec<StreamEvent> {
         self.ingest_message();
         let text = content.text();
@@ -37,7 +37,7 @@ impl Run {
         let was_streamed = !self.progress().partial_text.is_empty();
         let shown = if was_streamed || text.is_empty() { None } else { Some(self.add_delta(&text)) };
         let mut progress = self.progress();
-        // Not its room: a long message may have taken much.
+        // A new string instead of `clear`, to release the memory of a long message.
         progress.partial_text = String::new();
         if !progress.completed_text.is_empty() && !text.is_empty() {
             progress.completed_text.push_str(MESSAGE_SEPARATOR);
@@ -46,7 +46,7 @@ impl Run {
         shown.map(StreamEvent::text).into_iter().collect()
     }
 
-    /// Entries of the run, which stand after the message it serves.
+    /// Appends entries of the run after the message it serves.
     pub(crate) fn append_entries(&self, entries: Vec<EntryDraft>) {
         if !entries.is_empty() {
             self.ingest_message();
@@ -56,13 +56,13 @@ impl Run {
         }
     }
 
-    /// What the runner told of its own tool calls and is not on the tape yet.
+    /// Writes the tool calls that the runner reported and that are not on the tape yet.
     pub(crate) fn flush_runner_tool_calls(&self) {
         let steps = self.progress().runner_tool_calls.finish();
         self.append_entries(steps);
     }
 
-    /// What was only streamed is a message of its own, once something else follows it.
+    /// Completes a message that was only streamed, because another result follows it.
     pub(crate) fn complete_partial(&self) {
         let partial = self.progress().partial_text.clone();
         if !partial.is_empty() {
@@ -74,7 +74,7 @@ impl Run {
         self.progress().terminal.get_or_insert(terminal);
     }
 
-    /// A run that was broken off: what it had said of a message stays on the tape, marked as unfinished.
+    /// Saves the streamed part of a message of an interrupted run, marked as interrupted.
     pub(crate) fn save_partial(&self) {
         self.flush_runner_tool_calls();
         self.write_deferred_handoffs();
@@ -82,7 +82,7 @@ impl Run {
             let mut progress = self.progress();
             (std::mem::take(&mut progress.partial_text), !progress.runner_started)
         };
-        // Whatever became of the run, its message was said. One that looks like a command may be one.
+        // The message of an interrupted run is recorded too, unless it may be a command.
         if is_stand_in || !partial.is_empty() || self.context.event.command_line().is_none() {
             self.ingest_message();
         }
@@ -92,7 +92,7 @@ impl Run {
         }
     }
 
-    /// What the run has said, as one text.
+    /// The completed messages of the run, as one text.
     pub(crate) fn output(&self) -> String {
         self.progress().completed_text.clone()
     }

@@ -1,6 +1,5 @@
-//! What is looked at before a result is heeded: whether it can be read, whether it was there before, whether it is too
-//! large, and whether the runner floods its run. A runner that errs or lies costs its own run and nothing else, so all
-//! that is kept of it is bounded here.
+//! Validates runner results before they are applied: well formed, not a duplicate, within the limits for size and rate.
+//! A faulty or hostile runner harms only its own run, so everything stored of its results is bounded here.
 
 use capstan_protocol::{ErrorCode, FailureCode, ResultBody, ResultParseError, RunResult, ToolOutput};
 use capstan_tape::{DroppedResult, ResultAnomalies};
@@ -11,72 +10,72 @@ use crate::nesting::{self, NestingLimit as _};
 use crate::options::ResultLimits;
 use crate::payload_size::json_size;
 
-/// How many results that are left out stand on the tape one by one. The rest is counted.
+/// Number of dropped results that get an entry of their own. Further ones are only counted.
 const MAX_RECORDED_DROPS: u32 = 16;
-/// How much a run may have given since the last commit before what waits is committed: in bytes, and in results.
+/// Uncommitted results of a run that trigger a commit: bytes and number.
 const MAX_UNCOMMITTED_RESULTS: (u64, u64) = (1 << 20, 256);
-/// How long a code is at most.
+/// Maximum length of an error code, in bytes.
 const MAX_ERROR_CODE_LEN: usize = 64;
-/// What the name and the media type of an artifact may take beside its content.
+/// Allowance for the name and the media type of an artifact, in addition to its content.
 const ARTIFACT_ENVELOPE_BYTES: u64 = 4096;
 
-/// The results of one run, as they come.
+/// Validation state of the results of one run.
 #[derive(Debug, Default)]
 pub(crate) struct ResultValidator {
     pub(crate) anomalies: ResultAnomalies,
-    /// The highest number that the runner gave.
+    /// The highest sequence number so far.
     last_sequence: Option<u64>,
-    /// How many results there were.
+    /// Number of results.
     result_count: u64,
-    /// How many of them are for the tape.
+    /// Number of results that are written to the tape.
     entry_count: u64,
-    /// How large they were together.
+    /// Size of all results, in bytes.
     total_bytes: u64,
-    /// What came since the last commit.
+    /// Bytes and number of results since the last commit.
     uncommitted: (u64, u64),
-    /// How many that were left out were told one by one.
+    /// Number of dropped results that were recorded individually.
     recorded_drops: u32,
-    /// The message that is streamed has become too long, so nothing is added to it any more.
+    /// The streamed message has become too long; further deltas of it are dropped.
     is_overflowing: bool,
-    /// The one that ends the run was there.
+    /// A terminal result was accepted.
     has_ended: bool,
 }
 
-/// What becomes of a result.
+/// Decision about a result.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "it is taken apart at once, and nearly always has a result in it")]
+#[expect(clippy::large_enum_variant, reason = "destructured at once, and nearly always contains a result")]
 pub(crate) enum ResultVerdict {
-    /// It is heeded.
+    /// Apply the result.
     Accept(RunResult),
-    /// It is left out.
+    /// Drop the result, with an entry if there is one.
     Drop(Option<DroppedResult>),
-    /// There were too many: the run ends.
+    /// The run exceeds a limit and must end.
     EndRun(RunError),
 }
 
 impl ResultValidator {
-    /// Looks at a result. `partial` is how long the message is that is being streamed.
+    /// Validates a result. `partial` is the length of the message that is being streamed.
     pub(crate) fn validate(&mut self, result: RunResult, limits: &ResultLimits, partial: usize) -> ResultVerdict {
         let size = result_size(&result.body);
         let is_unread = matches!(result.body, ResultBody::Unread(_));
         self.result_count += 1;
         self.total_bytes = self.total_bytes.saturating_add(size);
-        let is_again = self.is_duplicate(result_sequence(&result));
-        let read = match parse_result(result) {
+        let is_duplicate = self.is_duplicate(result_sequence(&result));
+        let parsed = match parse_result(result) {
             Ok(result) if is_terminal(&result.body) => {
                 return ResultVerdict::Accept(self.accept_terminal(result, limits));
             }
             Err(fault) if fault.is_terminal() => return ResultVerdict::Accept(self.accept_malformed_terminal(&fault)),
-            read => read,
+            parsed => parsed,
         };
-        self.entry_count += u64::from(read.as_ref().is_ok_and(|result| !is_delta(&result.body)));
+        self.entry_count += u64::from(parsed.as_ref().is_ok_and(|result| !is_delta(&result.body)));
         if let Some(failure) = self.flood_failure(limits) {
             return ResultVerdict::EndRun(failure);
         }
-        if is_again {
+        if is_duplicate {
             return ResultVerdict::Drop(None);
         }
-        let result = match read {
+        let result = match parsed {
             Ok(result) => result,
             Err(fault) => return self.drop_faulty(&fault),
         };
@@ -84,12 +83,12 @@ impl ResultValidator {
         self.check_size(result, size, limits, partial)
     }
 
-    /// Whether the result that ends the run was there.
+    /// Returns true once a terminal result was accepted.
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// Whether what waits is to be committed now, so that it is kept on disk and not here.
+    /// Returns true if the uncommitted entries should be committed now, to bound the memory they take.
     pub(crate) fn should_commit(&mut self) -> bool {
         let is_due = self.uncommitted.0 > MAX_UNCOMMITTED_RESULTS.0 || self.uncommitted.1 > MAX_UNCOMMITTED_RESULTS.1;
         if is_due {
@@ -98,21 +97,22 @@ impl ResultValidator {
         is_due
     }
 
-    /// Whether one more result that is left out may be told by itself.
+    /// Returns true if one more dropped result gets an entry of its own.
     pub(crate) fn should_record_drop(&mut self) -> bool {
-        let tells = self.recorded_drops < MAX_RECORDED_DROPS;
-        self.recorded_drops += u32::from(tells);
-        tells
+        let should_record = self.recorded_drops < MAX_RECORDED_DROPS;
+        self.recorded_drops += u32::from(should_record);
+        should_record
     }
 
-    /// Counts a number that the runner gave. Those of its results that have none are in order: they come one by one.
+    /// Tracks the sequence number of a result. Results without a number are in order: the stream delivers them one by
+    /// one.
     fn is_duplicate(&mut self, sequence: Option<u64>) -> bool {
         let Some(sequence) = sequence else { return false };
         if self.last_sequence.is_some_and(|last| sequence <= last) {
             self.anomalies.duplicates += 1;
             return true;
         }
-        // Some begin with 0 and some with 1.
+        // Some runners begin with 0 and some with 1.
         if sequence > self.last_sequence.map_or(1, |last| last.saturating_add(1)) {
             self.anomalies.gaps += 1;
         }
@@ -121,7 +121,7 @@ impl ResultValidator {
     }
 
     fn flood_failure(&self, limits: &ResultLimits) -> Option<RunError> {
-        let (what, most, limit) = if self.result_count > limits.count {
+        let (what, max, limit) = if self.result_count > limits.count {
             ("results", limits.count, "max_run_results")
         } else if self.total_bytes > limits.total_bytes {
             ("bytes of results", limits.total_bytes, "max_run_result_bytes")
@@ -130,7 +130,7 @@ impl ResultValidator {
         } else {
             return None;
         };
-        let message = format!("the runner gave more than {most} {what}, which is {limit}");
+        let message = format!("the runner yielded more than {max} {what} (limit {limit})");
         Some(RunError { message, code: Some(ErrorCode::RunFlooded.into()) })
     }
 
@@ -153,29 +153,31 @@ impl ResultValidator {
                     reason: nesting::nesting_error_message(),
                 }));
             };
-            // The call was answered, whatever with.
+            // Keep the answer without its content: the call must not stay open.
             *output = nesting::replace_deep_output(std::mem::replace(output, ToolOutput::ok("")));
         }
         if let ResultBody::MessageDelta { .. } = result.body {
-            let most = limits.delta_bytes.min(limits.message_bytes.saturating_sub(partial as u64));
-            // A text with a hole in it is worse than one that breaks off.
+            let max_bytes = limits.delta_bytes.min(limits.message_bytes.saturating_sub(partial as u64));
+            // A truncated text is better than a text with a gap.
             let overflowed = self.is_overflowing;
-            self.is_overflowing |= size > most;
+            self.is_overflowing |= size > max_bytes;
             if self.is_overflowing {
-                return self.drop_oversized(&result.body, size, most, !overflowed);
+                return self.drop_oversized(&result.body, size, max_bytes, !overflowed);
             }
             return ResultVerdict::Accept(result);
         }
         self.is_overflowing &=
             !matches!(result.body, ResultBody::MessageCompleted { .. } | ResultBody::ToolCallStarted { .. });
-        let most = max_result_bytes(&result.body, limits);
-        if size > most {
+        let max_bytes = max_result_bytes(&result.body, limits);
+        if size > max_bytes {
             let ResultBody::ToolCallCompleted { output, .. } = &mut result.body else {
-                return self.drop_oversized(&result.body, size, most, true);
+                return self.drop_oversized(&result.body, size, max_bytes, true);
             };
-            // The call was answered, whatever with.
+            // Keep the answer without its content: the call must not stay open.
             self.anomalies.too_large += 1;
-            *output = ToolOutput::error(format!("the answer of {size} bytes was left out: the host takes {most}"));
+            *output = ToolOutput::error(format!(
+                "the answer was left out: it has {size} bytes, more than the {max_bytes} allowed"
+            ));
         }
         if !is_delta(&result.body) {
             self.uncommitted = (self.uncommitted.0.saturating_add(size), self.uncommitted.1 + 1);
@@ -185,18 +187,18 @@ impl ResultValidator {
 
     fn drop_oversized(&mut self, body: &ResultBody, size: u64, most: u64, tells: bool) -> ResultVerdict {
         self.anomalies.too_large += 1;
-        let why = || format!("it has {size} bytes, and the host takes {most} here");
-        ResultVerdict::Drop(tells.then(|| DroppedResult { kind: body.kind().to_owned(), reason: why() }))
+        let reason = || format!("it has {size} bytes, more than the {most} allowed");
+        ResultVerdict::Drop(tells.then(|| DroppedResult { kind: body.kind().to_owned(), reason: reason() }))
     }
 
-    /// The result that ends the run. It is heeded whatever its size and number: nobody but the runner can end it in time.
+    /// Accepts a terminal result, whatever its size and sequence number: only the runner can end its run in time.
     fn accept_terminal(&mut self, mut result: RunResult, limits: &ResultLimits) -> RunResult {
         self.has_ended = true;
         if let ResultBody::RunFailed { message, code } = &mut result.body {
-            let most = usize::try_from(limits.error_bytes).unwrap_or(usize::MAX);
-            if message.len() > most {
+            let max_bytes = usize::try_from(limits.error_bytes).unwrap_or(usize::MAX);
+            if message.len() > max_bytes {
                 self.anomalies.too_large += 1;
-                message.truncate(message.floor_char_boundary(most));
+                message.truncate(message.floor_char_boundary(max_bytes));
                 message.push_str(" [...]");
             }
             let is_code = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c);
@@ -215,12 +217,12 @@ impl ResultValidator {
     fn accept_malformed_terminal(&mut self, fault: &ResultParseError) -> RunResult {
         self.has_ended = true;
         self.anomalies.malformed += 1;
-        let message = format!("the runner ended with a {} that cannot be read: {fault}", fault.kind());
+        let message = format!("the runner ended with a malformed {}: {fault}", fault.kind());
         ResultBody::RunFailed { message, code: Some(ErrorCode::RunFailed.into()) }.into()
     }
 }
 
-/// Whether the tape could not be read again with it. Actions have a limit of their own.
+/// Returns true if the body is nested too deeply for a readable tape. Actions have a limit of their own.
 fn is_too_deep(body: &ResultBody) -> bool {
     match body {
         ResultBody::MessageCompleted { content, provider_meta } => content.is_too_deep() || provider_meta.is_too_deep(),
@@ -237,7 +239,7 @@ fn is_too_deep(body: &ResultBody) -> bool {
     }
 }
 
-/// Whether it only adds to what is shown: nothing of it stands on the tape by itself.
+/// Returns true if the result only extends the streamed text: a delta has no entry of its own.
 fn is_delta(body: &ResultBody) -> bool {
     matches!(body, ResultBody::MessageDelta { .. } | ResultBody::ReasoningDelta { .. })
 }
@@ -246,7 +248,7 @@ fn is_terminal(body: &ResultBody) -> bool {
     matches!(body, ResultBody::RunCompleted { .. } | ResultBody::RunFailed { .. })
 }
 
-/// The number of a result, also of one that cannot be read.
+/// The sequence number of a result, even of an unparsed one.
 fn result_sequence(result: &RunResult) -> Option<u64> {
     let of_unread = || match &result.body {
         ResultBody::Unread(value) => value.get("sequence").and_then(Value::as_u64),
@@ -257,8 +259,8 @@ fn result_sequence(result: &RunResult) -> Option<u64> {
 
 fn parse_result(result: RunResult) -> Result<RunResult, ResultParseError> {
     let ResultBody::Unread(value) = result.body else { return Ok(result) };
-    let read = RunResult::from_json(value)?;
-    Ok(RunResult { run_id: result.run_id.or(read.run_id), usage: read.usage.or(result.usage), ..read })
+    let parsed = RunResult::from_json(value)?;
+    Ok(RunResult { run_id: result.run_id.or(parsed.run_id), usage: parsed.usage.or(result.usage), ..parsed })
 }
 
 fn max_result_bytes(body: &ResultBody, limits: &ResultLimits) -> u64 {
@@ -267,7 +269,7 @@ fn max_result_bytes(body: &ResultBody, limits: &ResultLimits) -> u64 {
         ResultBody::MessageCompleted { .. } => limits.message_bytes,
         ResultBody::ToolCallStarted { .. } | ResultBody::ToolCallCompleted { .. } => limits.tool_bytes,
         ResultBody::StateUpdated { .. } | ResultBody::ActionRequested(_) => limits.state_bytes,
-        // In base64 four bytes stand for three.
+        // Base64 encodes three bytes as four.
         ResultBody::ArtifactCreated { .. } => {
             limits.artifact_bytes.div_ceil(3).saturating_mul(4) + ARTIFACT_ENVELOPE_BYTES
         }
@@ -275,7 +277,7 @@ fn max_result_bytes(body: &ResultBody, limits: &ResultLimits) -> u64 {
     }
 }
 
-/// How large a result is, as JSON. Of a delta it is what it adds.
+/// Size of a result as JSON, in bytes; for a delta the length of its text.
 fn result_size(body: &ResultBody) -> u64 {
     match body {
         ResultBody::MessageDelta { delta } | ResultBody::ReasoningDelta { delta } => delta.len() as u64,

@@ -2,10 +2,10 @@
 
 use capstan_protocol::ActionId;
 
-/// The actions of a run that have begun and not ended, and how many there were.
+/// The actions of a run: those that are still open, and the names of all that were started.
 #[derive(Default)]
 pub(crate) struct RunActions {
     pub(crate) open: Vec<(ActionId, String)>,
-    /// What was asked for, by name.
+    /// Names of all started actions, in order.
     pub(crate) started: Vec<String>,
 }

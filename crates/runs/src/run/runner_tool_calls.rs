@@ -1,13 +1,15 @@
-//! Tool calls that a runner made itself and tells of: written so that every call keeps its own result.
+//! Tool calls that a runner makes itself and reports in its results.
 //!
-//! A result on the tape belongs to the nearest step before it. A runner may start calls one by one and have them answered
-//! in any order, so calls that are started together become one step, and one that is started while others are
-//! unanswered waits for the step after them.
+//! # Grouping into steps
+//!
+//! A tool result on the tape belongs to the nearest step before it. A runner may start calls one by one and complete
+//! them in any order. Calls that are started together therefore become one step, and a call that starts while others
+//! are unanswered waits for the next step.
 
 use capstan_protocol::{ToolCall, ToolOutput};
 use capstan_tape::EntryDraft;
 
-/// The calls a runner told of that are not settled yet.
+/// Reported calls that are not complete yet.
 #[derive(Default)]
 pub(crate) struct RunnerToolCalls {
     /// The calls of the step on the tape that have no result yet.
@@ -19,19 +21,19 @@ pub(crate) struct RunnerToolCalls {
 }
 
 impl RunnerToolCalls {
-    /// A call was started.
+    /// Adds a started call.
     pub(crate) fn start(&mut self, call: ToolCall) {
         self.queued.push(call);
     }
 
-    /// Whether a call of this id waits for its answer. Ids may be used again.
+    /// Returns true if a call with this id has no result yet. Ids may be reused.
     pub(crate) fn is_awaiting(&self, call_id: &str) -> bool {
         let waiting = self.queued.iter().filter(|call| call.id == call_id).count();
         let early = self.early_results.iter().filter(|(id, _)| id == call_id).count();
         waiting > early || self.open.iter().any(|open| open == call_id)
     }
 
-    /// A call was answered. Gives what is to be written now.
+    /// Adds the result of a call. Returns the entries to write now.
     pub(crate) fn complete(&mut self, call_id: &str, output: ToolOutput) -> Vec<EntryDraft> {
         let mut drafts = self.advance();
         if self.close_call(call_id) {
@@ -43,7 +45,7 @@ impl RunnerToolCalls {
         drafts
     }
 
-    /// Something else happened. Gives what is to be written before it.
+    /// Called before any other result is written. Returns the entries to write first.
     pub(crate) fn advance(&mut self) -> Vec<EntryDraft> {
         let mut drafts = Vec::new();
         while self.open.is_empty() && !self.queued.is_empty() {
@@ -52,7 +54,7 @@ impl RunnerToolCalls {
         drafts
     }
 
-    /// The run is over. Gives all that is left.
+    /// Called at the end of the run. Returns all remaining entries.
     pub(crate) fn finish(&mut self) -> Vec<EntryDraft> {
         self.open.clear();
         if self.queued.is_empty() { Vec::new() } else { self.begin_step() }
@@ -109,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn p13_calls_started_together_are_one_step_whatever_order_they_are_answered_in() {
+    fn p13_calls_started_together_are_one_step_in_any_order_of_results() {
         assert_eq!(run_script("+a +b -b -a"), ["calls a b", "result b", "result a"]);
         assert_eq!(run_script("+a -a +b -b"), ["calls a", "result a", "calls b", "result b"]);
     }
@@ -121,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn p13_what_is_never_answered_is_still_told() {
+    fn p13_a_call_without_a_result_is_still_recorded() {
         assert_eq!(run_script("+a"), ["calls a"]);
         assert_eq!(run_script("+a . +b"), ["calls a", "calls b"]);
     }

@@ -1,5 +1,5 @@
-//! Changes of what is kept. Several runs and processes may change one space, and how much it may have holds for all of
-//! them together: a change is only committed if the space is as it was when its room was looked at.
+//! Optimistic commits of stored state. Several runs and processes may change one namespace, and its quota applies to
+//! all of them together: a change is committed only if the namespace has not changed since its quota was checked.
 
 use capstan_protocol::{ApiError, ApiErrorCode};
 use capstan_tape::{BatchPrecondition, Fact, StoreError};
@@ -7,17 +7,17 @@ use capstan_tape::{BatchPrecondition, Fact, StoreError};
 use crate::api_error::store_api_error;
 use crate::run::Run;
 
-/// How often a change is tried again that somebody else came before.
+/// Retries of a change that another writer preceded.
 pub(crate) const STATE_CONFLICT_RETRIES: usize = 16;
 
-/// How often a space has changed.
+/// Number of changes of a namespace so far.
 pub(crate) async fn namespace_revision(run: &Run, space: &str) -> Result<u64, ApiError> {
     let known = run.environment.tapes.store().namespace(space).await.map_err(|error| store_api_error(&error))?;
     Ok(known.map_or(0, |known| known.revision))
 }
 
-/// Commits what waits and these facts, if nothing was kept in the space since. Says whether that is so; otherwise
-/// nothing is committed.
+/// Commits the pending entries and these facts, if the namespace still has this revision. Otherwise nothing is
+/// committed and the result is false.
 pub(crate) async fn commit_if_unchanged(
     run: &Run,
     space: &str,
@@ -32,8 +32,8 @@ pub(crate) async fn commit_if_unchanged(
     }
 }
 
-/// Others were faster each time.
+/// The error of a change that lost every retry.
 pub(crate) fn conflict_error() -> ApiError {
-    let message = "others change the same all the time; try again";
+    let message = "too many concurrent changes of the same namespace; try again";
     ApiError { retryable: true, ..ApiError::new(ApiErrorCode::RuntimeError, message) }
 }

@@ -15,14 +15,14 @@ use crate::payload_size::json_size;
 use crate::run::{Run, dropped_result_entry};
 use crate::state_admin::{MAX_STATE_KEY_LEN, RunnerNamespace};
 
-/// The space in which this run keeps what it remembers about somebody; none if the event does not tell of such a one.
-/// Every runner has its own.
+/// The namespace of this run's state in a scope; `None` if the event has no owner of that scope. Every runner has
+/// namespaces of its own.
 pub(crate) fn state_namespace(run: &Run, scope: StateScope) -> Option<String> {
     let context = &run.context;
     let event = &context.event;
     let at_source = |id: &str| json!([event.source, event.bot_id, id]);
     let owner = match scope {
-        // A child has its session's.
+        // A child run shares the namespace of its session.
         StateScope::Conversation => json!(run.journal.session_tape()),
         StateScope::Actor => at_source(&context.actor.as_ref()?.id),
         StateScope::Subject => {
@@ -36,7 +36,7 @@ pub(crate) fn state_namespace(run: &Run, scope: StateScope) -> Option<String> {
     Some(RunnerNamespace::State { runner: run.runner.descriptor().id, scope, owner }.stored_name())
 }
 
-/// The space, if the grant covers it.
+/// The namespace, if the grant covers the scope.
 pub(crate) fn granted_namespace(run: &Run, scope: StateScope) -> Result<String, ApiError> {
     let space = state_namespace(run, scope).filter(|_| run.grant().may.state.contains(&scope));
     space.ok_or_else(|| {
@@ -45,7 +45,7 @@ pub(crate) fn granted_namespace(run: &Run, scope: StateScope) -> Result<String, 
     })
 }
 
-/// Sets keys of a scope, and tells of it: on disk when this returns. `null` removes a key.
+/// Sets keys of a scope and records the change: durable on return. `null` removes a key.
 pub(crate) async fn set_state(run: &Run, scope: StateScope, values: &JsonObject) -> Result<(), ApiError> {
     let mut change = build_state_change(run, scope, values)?;
     change.accepted_entry = run.journal.next_entry(run.id(), change.accepted_entry);
@@ -56,13 +56,13 @@ pub(crate) async fn set_state(run: &Run, scope: StateScope, values: &JsonObject)
     }
 }
 
-/// Sets keys of a scope with the next commit: where nothing comes between, with the one that ends the run. If others have
-/// taken the room by then nothing is set, and the tape tells so.
+/// Sets keys of a scope with the next commit, at the latest the one that ends the run. If other runs have used up
+/// the quota by then, no key is set and the tape records the refusal.
 pub(crate) async fn set_state_deferred(run: &Run, scope: StateScope, values: &JsonObject) -> Result<(), ApiError> {
     let mut change = build_state_change(run, scope, values)?;
     let failed = |error: StoreError| store_api_error(&error);
     if run.journal.has_pending_change(&change.namespace) {
-        // How much there is must be known.
+        // The quota check below needs the present totals.
         run.flush().await.map_err(failed)?;
     }
     let store = run.environment.tapes.store();
@@ -86,7 +86,7 @@ pub(crate) async fn set_state_deferred(run: &Run, scope: StateScope, values: &Js
     Ok(())
 }
 
-/// The change that sets keys of a scope. Refuses what is never kept, whatever is there.
+/// The change that sets keys of a scope. Rejects keys and values that are never valid, regardless of the quota.
 fn build_state_change(run: &Run, scope: StateScope, values: &JsonObject) -> Result<QuotaUpdate, ApiError> {
     let space = granted_namespace(run, scope)?;
     let limits = run.grant().state_limits;

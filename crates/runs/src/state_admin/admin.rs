@@ -1,4 +1,4 @@
-//! The spaces as they are kept.
+//! Reads and changes of stored state on behalf of an administrator.
 
 use std::sync::Arc;
 
@@ -12,44 +12,44 @@ use serde_json::Value;
 use super::{ContentLocation, MAX_STATE_KEY_LEN, RunnerNamespace, StateAdminError};
 use crate::nesting::{self, NestingLimit as _};
 
-/// How often a change is tried again that a run or another process came before.
+/// Retries of a change that a run or another process preceded.
 const STATE_ADMIN_CONFLICT_RETRIES: usize = 16;
-/// How many letters of a space's id are enough to name it.
+/// Shortest prefix that selects a namespace by its id.
 const MIN_NAMESPACE_ID_LEN: usize = 4;
 
-/// The spaces of a host, in its store.
+/// State administration: the namespaces in the store of a host.
 pub struct StateAdmin {
     store: Arc<dyn Store>,
     tapes: TapeRepository,
     clock: Clock,
-    /// Where changes are told of.
+    /// The tape on which changes are recorded.
     system_tape: TapeAddress,
 }
 
-/// A space that something is kept in.
+/// A namespace that holds at least one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamespaceSummary {
-    /// The space.
+    /// The namespace.
     pub namespace: RunnerNamespace,
-    /// How many keys it has.
+    /// Number of keys.
     pub key_count: u64,
-    /// How much they and their values count for together.
+    /// Size of all keys and values together, in bytes.
     pub bytes: u64,
-    /// When it changed last.
+    /// Time of the last change.
     pub changed_at: Timestamp,
-    /// How often it has changed.
+    /// Number of changes so far, for optimistic locking.
     revision: u64,
 }
 
 impl StateAdmin {
-    /// The spaces beneath these tapes. Changes are told of on this one.
+    /// Administers the namespaces in the store of `tapes`. Changes are recorded on the tape `system`.
     pub fn new(tapes: TapeRepository, clock: Clock, system: TapeAddress) -> Self {
         Self { store: Arc::clone(tapes.store()), tapes, clock, system_tape: system }
     }
 
-    /// Every space that something is kept in, by name.
+    /// All namespaces that hold at least one key, by name.
     pub async fn list(&self) -> Result<Vec<NamespaceSummary>, StoreError> {
-        let held = |record: NamespaceRecord| {
+        let summarize = |record: NamespaceRecord| {
             let NamespaceRecord { space, rows, bytes, at, revision } = record;
             Some(NamespaceSummary {
                 namespace: RunnerNamespace::parse(&space)?,
@@ -63,39 +63,39 @@ impl StateAdmin {
         for prefix in ["state:", "storage:"] {
             let mut records = self.store.namespaces(prefix);
             while let Some(record) = records.next().await? {
-                found.extend(Some(record).filter(|record| record.rows > 0).and_then(held));
+                found.extend(Some(record).filter(|record| record.rows > 0).and_then(summarize));
             }
         }
         Ok(found)
     }
 
-    /// The space of an id, or of the beginning of one.
+    /// Finds a namespace by its id or a prefix of it.
     pub async fn find(&self, wanted: &str) -> Result<NamespaceSummary, StateAdminError> {
         let unknown = || StateAdminError::UnknownNamespace { wanted: wanted.to_owned() };
         if wanted.len() < MIN_NAMESPACE_ID_LEN {
             return Err(unknown());
         }
         let mut found: Vec<NamespaceSummary> = self.list().await?;
-        found.retain(|held| held.namespace.id().starts_with(wanted));
+        found.retain(|summary| summary.namespace.id().starts_with(wanted));
         match (found.len(), found.pop()) {
-            (1, Some(held)) => Ok(held),
+            (1, Some(summary)) => Ok(summary),
             (0, _) => Err(unknown()),
             (count, _) => Err(StateAdminError::Ambiguous { wanted: wanted.to_owned(), count }),
         }
     }
 
-    /// What is kept in a space, by key.
+    /// The records of a namespace, by key.
     pub async fn values(&self, space: &RunnerNamespace) -> Result<Vec<KeyValueRecord>, StoreError> {
         self.store.key_values(&space.stored_name()).collect().await
     }
 
-    /// What is kept under a key.
+    /// The record of one key.
     pub async fn get(&self, space: &RunnerNamespace, key: &str) -> Result<KeyValueRecord, StateAdminError> {
-        let kept = self.store.key_value(&space.stored_name(), key).await?;
-        kept.ok_or_else(|| StateAdminError::UnknownKey { space: space.id(), key: key.to_owned() })
+        let record = self.store.key_value(&space.stored_name(), key).await?;
+        record.ok_or_else(|| StateAdminError::UnknownKey { space: space.id(), key: key.to_owned() })
     }
 
-    /// Keeps a value under a key, within these limits.
+    /// Stores a value under a key, within `limits`.
     pub async fn set(
         &self,
         space: &RunnerNamespace,
@@ -108,18 +108,19 @@ impl StateAdmin {
         let change = NamespaceChange { event: TapeEvent::StateSet, namespace: space, details: edit };
         self.commit_with_retry(&change, |before| {
             let (name, at) = (space.stored_name(), self.clock.now());
-            let kept = KeyValueRecord { space: name, key: key.to_owned(), value: value.clone(), at, by: None };
-            let others = || before.iter().filter(|kept| kept.key != key);
+            let record = KeyValueRecord { space: name, key: key.to_owned(), value: value.clone(), at, by: None };
+            let others = || before.iter().filter(|record| record.key != key);
             let (keys, bytes) = (
                 others().count() as u64 + 1,
-                others().map(KeyValueRecord::size_bytes).sum::<u64>() + kept.size_bytes(),
+                others().map(KeyValueRecord::size_bytes).sum::<u64>() + record.size_bytes(),
             );
             if keys > limits.keys || bytes > limits.total_bytes {
-                let (most, most_bytes) = (limits.keys, limits.total_bytes);
-                let detail = format!("the space would have {keys} of {most} keys and {bytes} of {most_bytes} bytes");
+                let (max_keys, max_bytes) = (limits.keys, limits.total_bytes);
+                let detail =
+                    format!("the namespace would have {keys} of {max_keys} keys and {bytes} of {max_bytes} bytes");
                 return Err(StateAdminError::TooLarge { detail });
             }
-            Ok(vec![Fact::PutKeyValue(kept)])
+            Ok(vec![Fact::PutKeyValue(record)])
         })
         .await
         .map(drop)
@@ -130,22 +131,22 @@ impl StateAdmin {
         let removal = StateKeyRemoval { key: key.to_owned() };
         let change = NamespaceChange { event: TapeEvent::StateRemoved, namespace: space, details: removal };
         self.commit_with_retry(&change, |before| {
-            if !before.iter().any(|kept| kept.key == key) {
+            if !before.iter().any(|record| record.key == key) {
                 return Err(StateAdminError::UnknownKey { space: space.id(), key: key.to_owned() });
             }
-            Ok(self.removal_facts(space, before.iter().filter(|kept| kept.key == key)))
+            Ok(self.removal_facts(space, before.iter().filter(|record| record.key == key)))
         })
         .await
         .map(drop)
     }
 
-    /// Removes everything that is kept in a space, and says how many keys that were.
+    /// Removes all keys of a namespace and returns their number.
     pub async fn clear(&self, space: &RunnerNamespace, why: &str) -> Result<usize, StateAdminError> {
         let change = NamespaceChange::clearing(space, why);
         self.commit_with_retry(&change, |before| Ok(self.removal_facts(space, before))).await
     }
 
-    /// Removes the same if the space has not changed since it was found, and says whether that is so.
+    /// Clears a namespace if it has not changed since it was listed; returns false if it has.
     pub async fn clear_if_unchanged(&self, held: &NamespaceSummary, why: &str) -> Result<bool, StateAdminError> {
         let facts = self.removal_facts(&held.namespace, &self.values(&held.namespace).await?);
         let change = NamespaceChange::clearing(&held.namespace, why);
@@ -155,24 +156,25 @@ impl StateAdmin {
         }
     }
 
-    /// What removes these, contents included.
+    /// Facts that remove these records, with the contents they refer to.
     fn removal_facts<'a>(
         &self,
         space: &RunnerNamespace,
         kept: impl IntoIterator<Item = &'a KeyValueRecord>,
     ) -> Vec<Fact> {
         let (name, at) = (space.stored_name(), self.clock.now());
-        let forget = |kept: &'a KeyValueRecord| {
-            let content = Some(kept)
+        let remove = |record: &'a KeyValueRecord| {
+            let content = Some(record)
                 .filter(|_| matches!(space, RunnerNamespace::Storage { .. }))
                 .and_then(ContentLocation::removal_fact);
-            std::iter::once(Fact::RemoveKeyValue { namespace: name.clone(), key: kept.key.clone(), removed_at: at })
+            std::iter::once(Fact::RemoveKeyValue { namespace: name.clone(), key: record.key.clone(), removed_at: at })
                 .chain(content)
         };
-        kept.into_iter().flat_map(forget).collect()
+        kept.into_iter().flat_map(remove).collect()
     }
 
-    /// Changes a space by what `change` makes of what is kept in it, and tells of it. Gives how many keys that were.
+    /// Commits the facts that `change` derives from the present records, and retries if the namespace changed in
+    /// between. Returns the number of changed keys.
     async fn commit_with_retry<T: Clone>(
         &self,
         told: &NamespaceChange<'_, T>,
@@ -191,7 +193,7 @@ impl StateAdmin {
         Err(StoreError::NamespaceChanged { space: stored }.into())
     }
 
-    /// Changes a space that has changed so often before. Gives how many keys that were.
+    /// Commits the facts if the namespace still has this revision. Returns the number of changed keys.
     async fn commit<T: Clone>(
         &self,
         change: &NamespaceChange<'_, T>,
@@ -209,19 +211,19 @@ impl StateAdmin {
         let (tape, session) = (tape_name(&self.system_tape), Some(self.system_tape.session.clone()));
         let workspace = Some(self.system_tape.workspace.clone());
         batch.push(Fact::EnsureTape(NewTape { session, workspace, ..NewTape::with_name(tape.clone()) }));
-        // Never the values: they are nobody else's business.
-        let told = (change.event)(NamespaceEdit {
+        // The entry names the key, never the value: values may be private.
+        let event = (change.event)(NamespaceEdit {
             space: space.id(),
             name: space.stored_name(),
             keys: count,
             change: change.details.clone(),
         });
-        batch.append(&tape, EntryDraft { date: Some(self.clock.now().into()), ..told.into() });
+        batch.append(&tape, EntryDraft { date: Some(self.clock.now().into()), ..event.into() });
         self.tapes.commit(batch).await.map(|_| count)
     }
 }
 
-/// A change of a namespace, and the event that records it.
+/// A change of a namespace, and the tape event that records it.
 struct NamespaceChange<'a, T> {
     event: fn(NamespaceEdit<T>) -> TapeEvent,
     namespace: &'a RunnerNamespace,
@@ -235,17 +237,17 @@ impl<'a> NamespaceChange<'a, NamespaceClearing> {
     }
 }
 
-/// Refuses what no runner could have kept there.
+/// Rejects values that a runner could not have stored there.
 fn check_value(space: &RunnerNamespace, key: &str, value: &Value, limits: StateLimits) -> Result<(), StateAdminError> {
     let invalid = |detail: String| Err(StateAdminError::Invalid { detail });
     if let RunnerNamespace::Storage { .. } = space {
-        return invalid("contents are put into storage by runners alone".to_owned());
+        return invalid("only runners write contents to storage".to_owned());
     }
     if key.is_empty() || key.len() > MAX_STATE_KEY_LEN {
-        return invalid(format!("a key of state has 1 to {MAX_STATE_KEY_LEN} bytes"));
+        return invalid(format!("a state key has 1 to {MAX_STATE_KEY_LEN} bytes"));
     }
     if value.is_null() {
-        return invalid("null is no value; `capstan state remove` removes a key".to_owned());
+        return invalid("null cannot be stored; use `capstan state remove` to remove a key".to_owned());
     }
     if value.is_too_deep() {
         return invalid(nesting::nesting_error_message());

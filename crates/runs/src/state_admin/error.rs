@@ -1,51 +1,51 @@
-//! Why something was not kept, or not found.
+//! Errors of state administration.
 
 use capstan_protocol::CodedError;
 use capstan_tape::StoreError;
 
-/// Why something was not kept, or not found.
+/// Errors of state administration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, CodedError)]
 pub enum StateAdminError {
-    /// There is no such space.
-    #[error("nothing is kept in a space {wanted:?}")]
+    /// No namespace has this id.
+    #[error("there is no namespace {wanted:?} with stored state")]
     #[code(StateUnknown)]
     UnknownNamespace {
-        /// What was asked for.
+        /// The requested id.
         wanted: String,
     },
-    /// Several spaces are meant.
-    #[error("{wanted:?} could be {count} spaces")]
+    /// Several namespaces have this prefix.
+    #[error("{wanted:?} matches {count} namespaces")]
     #[code(StateUnknown)]
     Ambiguous {
-        /// What was asked for.
+        /// The requested prefix.
         wanted: String,
-        /// How many.
+        /// Number of matching namespaces.
         count: usize,
     },
-    /// There is no such key.
-    #[error("nothing is kept under {key:?} in space {space}")]
+    /// The namespace has no such key.
+    #[error("there is no key {key:?} in namespace {space}")]
     #[code(StateUnknown)]
     UnknownKey {
-        /// The space.
+        /// Id of the namespace.
         space: String,
         /// The key.
         key: String,
     },
-    /// It makes no sense.
-    #[error("it cannot be kept: {detail}")]
+    /// The key or value is not valid.
+    #[error("the value cannot be stored: {detail}")]
     #[code(StateInvalid)]
     Invalid {
-        /// What is wrong.
+        /// The rule it violates.
         detail: String,
     },
-    /// It is more than may be kept.
-    #[error("it is too large: {detail}")]
+    /// A limit is exceeded.
+    #[error("the value is too large: {detail}")]
     #[code(StateTooLarge)]
     TooLarge {
-        /// Which limit.
+        /// The exceeded limit.
         detail: String,
     },
-    /// The store refused or failed.
+    /// The store rejected the change or failed.
     #[error(transparent)]
     #[code(transparent)]
     Store(#[from] StoreError),

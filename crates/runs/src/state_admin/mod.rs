@@ -1,7 +1,8 @@
-//! What runners keep in the host, as whoever runs it sees and changes it.
+//! State administration: the stored state of runners, as an operator sees and changes it.
 //!
-//! Runners write their [spaces](Space) through the run API. [`Spaces`] is the other way in: it shows them, changes them,
-//! and clears what nobody uses any more (see [`unused`]). What it changes stands on the workspace's system tape.
+//! Runners write to their [namespaces](RunnerNamespace) through the run API. [`StateAdmin`] lists them, changes them
+//! and clears those that are no longer in use (see [`unused_reason`]). Each change is recorded on the workspace's
+//! system tape.
 
 mod admin;
 mod error;
@@ -15,5 +16,5 @@ pub use namespace::RunnerNamespace;
 pub(crate) use stored_content::ContentLocation;
 pub use unused_namespaces::{NamespaceUsers, UnusedReason, namespace_limits, unused_reason};
 
-/// How long a key may be.
+/// Maximum length of a key, in bytes.
 pub(crate) const MAX_STATE_KEY_LEN: usize = 256;

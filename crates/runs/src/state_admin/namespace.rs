@@ -1,37 +1,37 @@
-//! The spaces that runners keep things in, by whom they belong to.
+//! Namespaces of stored state and storage, by runner, scope and owner.
 
 use capstan_protocol::{RunnerId, StateScope, StorageArea};
 use capstan_tape::blob_hash;
 use serde_json::{Value, json};
 
-/// How many letters of a hash name a space for people.
+/// Number of hash characters in the short id of a namespace.
 const NAMESPACE_ID_LEN: usize = 12;
 const STATE_PREFIX: &str = "state:";
 const STORAGE_PREFIX: &str = "storage:";
 
-/// A space that runners keep things in.
+/// A key-value namespace of runners.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunnerNamespace {
     /// Values of one runner.
     State {
         /// The runner.
         runner: RunnerId,
-        /// For whom.
+        /// The kind of owner.
         scope: StateScope,
-        /// Whom that means: a tape, an actor of a source, a binding, a workspace; null for the runner itself.
+        /// The owner: a tape, an actor of a source, a binding or a workspace; null for the runner itself.
         owner: Value,
     },
     /// Contents.
     Storage {
-        /// Where.
+        /// The kind of owner.
         area: StorageArea,
-        /// Whom that means: a plugin, a workspace, a binding.
+        /// The owner: a plugin, a workspace or a binding.
         owner: Value,
     },
 }
 
 impl RunnerNamespace {
-    /// Its name in the store. As JSON, so that no two owners are written alike.
+    /// Name in the store. Written as JSON, so that the names of two owners always differ.
     pub fn stored_name(&self) -> String {
         match self {
             Self::State { runner, scope, owner } => format!("{STATE_PREFIX}{}", json!([runner, scope, owner])),
@@ -39,12 +39,12 @@ impl RunnerNamespace {
         }
     }
 
-    /// A short name for people.
+    /// Short id for people.
     pub fn id(&self) -> String {
         blob_hash(self.stored_name().as_bytes()).as_str().chars().take(NAMESPACE_ID_LEN).collect()
     }
 
-    /// The space of a name in the store; none for a space of the host itself.
+    /// Parses a name in the store; `None` for a namespace of the host itself.
     pub fn parse(name: &str) -> Option<Self> {
         if let Some(state) = name.strip_prefix(STATE_PREFIX) {
             let (runner, scope, owner) = serde_json::from_str(state).ok()?;
@@ -54,14 +54,14 @@ impl RunnerNamespace {
         Some(Self::Storage { area, owner })
     }
 
-    /// Whom it belongs to.
+    /// The owner, as JSON.
     pub fn owner(&self) -> &Value {
         match self {
             Self::State { owner, .. } | Self::Storage { owner, .. } => owner,
         }
     }
 
-    /// Whom it belongs to, in a word; the source and the id of an actor have a colon between them.
+    /// The owner as one word; the source and the id of an actor are separated by a colon.
     pub fn owner_label(&self) -> String {
         fn words(owner: &Value) -> Option<String> {
             match owner {
@@ -83,9 +83,9 @@ mod tests {
     use super::RunnerNamespace;
 
     #[test]
-    fn g06_a_space_is_read_as_it_was_written_and_no_two_are_alike() {
+    fn g06_a_namespace_survives_a_round_trip_and_ids_are_unique() {
         let state = |scope, owner| RunnerNamespace::State { runner: "plugin:a/b/c".into(), scope, owner };
-        let spaces = [
+        let namespaces = [
             state(StateScope::Actor, json!(["telegram", null, "4:2"])),
             state(StateScope::Actor, json!(["telegram", "4", "2"])),
             state(StateScope::Runner, Value::Null),
@@ -93,15 +93,15 @@ mod tests {
             RunnerNamespace::Storage { area: StorageArea::Binding, owner: json!("b") },
             RunnerNamespace::Storage { area: StorageArea::Plugin, owner: json!(["a", "b"]) },
         ];
-        for (number, space) in spaces.iter().enumerate() {
-            assert_eq!(RunnerNamespace::parse(&space.stored_name()).as_ref(), Some(space));
+        for (number, namespace) in namespaces.iter().enumerate() {
+            assert_eq!(RunnerNamespace::parse(&namespace.stored_name()).as_ref(), Some(namespace));
             assert!(
-                !spaces[..number]
+                !namespaces[..number]
                     .iter()
-                    .any(|other| other.stored_name() == space.stored_name() || other.id() == space.id())
+                    .any(|other| other.stored_name() == namespace.stored_name() || other.id() == namespace.id())
             );
         }
-        assert_eq!(spaces[1].owner_label(), "telegram:4:2");
+        assert_eq!(namespaces[1].owner_label(), "telegram:4:2");
         for foreign in ["bindings", "state:", "state:[1]", "storage:{}", ""] {
             assert_eq!(RunnerNamespace::parse(foreign), None, "{foreign}");
         }

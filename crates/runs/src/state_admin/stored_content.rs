@@ -1,30 +1,31 @@
-//! What stands under a name of storage: where its content is.
+//! Values of storage namespaces: references to content blobs.
 
 use capstan_protocol::BlobHash;
 use capstan_tape::{Fact, KeyValueRecord, blob_hash};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// How many bytes tell a content from every other one.
+/// Length of the marker that makes a content blob unique, in bytes.
 const CONTENT_MARKER_LEN: usize = 16;
 
-/// Where the content of a name is: beside it, in a blob of its own.
+/// Reference from a storage name to the blob with its content.
 ///
-/// Contents are kept once however many refer to them, so nobody could tell whether one may go. That of a name has a mark
-/// at its end which no other blob has, and goes with the name.
+/// Blobs are deduplicated by hash, so a plain blob could be shared and could not be removed safely. The blob of a
+/// storage name ends with a unique marker and is removed together with the name.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ContentLocation {
     /// The hash of the content.
     pub(crate) hash: BlobHash,
-    /// How large it is.
+    /// Size of the content, in bytes.
     pub(crate) bytes: u64,
-    /// The blob with the content and its mark. None where it was put before there were marks: others may have that one.
+    /// The blob with the content and its marker. `None` for contents written before markers existed: such a blob may be
+    /// shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     own: Option<BlobHash>,
 }
 
 impl ContentLocation {
-    /// The place of a new content, and what keeps it.
+    /// A reference to new content, and the fact that stores its blob.
     pub(crate) fn for_content(mut content: Vec<u8>) -> (Self, Fact) {
         let (hash, bytes) = (blob_hash(&content), content.len() as u64);
         content.extend(Uuid::now_v7().as_bytes());
@@ -32,17 +33,17 @@ impl ContentLocation {
         (Self { hash, bytes, own: Some(own.clone()) }, Fact::PutBlob { hash: own, bytes: content.into() })
     }
 
-    /// The place that stands under a name, if it can be read.
+    /// The reference in a record, if it is readable.
     pub(crate) fn from_record(kept: &KeyValueRecord) -> Option<Self> {
         Self::deserialize(&kept.value).ok()
     }
 
-    /// The blob that has the content.
+    /// The blob that holds the content.
     pub(crate) fn content_blob(&self) -> &BlobHash {
         self.own.as_ref().unwrap_or(&self.hash)
     }
 
-    /// The content of its blob.
+    /// Removes the marker from the bytes of the blob.
     pub(crate) fn strip_marker(&self, mut blob: Vec<u8>) -> Vec<u8> {
         if self.own.is_some() {
             blob.truncate(blob.len().saturating_sub(CONTENT_MARKER_LEN));
@@ -50,7 +51,7 @@ impl ContentLocation {
         blob
     }
 
-    /// What removes the content, to be committed with what takes its name away.
+    /// The fact that removes the content; commit it together with the removal of the name.
     pub(crate) fn removal_fact(kept: &KeyValueRecord) -> Option<Fact> {
         let hash = Self::from_record(kept)?.own?;
         Some(Fact::RemoveBlob { hash })

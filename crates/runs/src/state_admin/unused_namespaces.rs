@@ -1,4 +1,4 @@
-//! What nobody uses any more, and how much may be kept.
+//! Detection of unused namespaces, and the limits of a namespace.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::RunnerNamespace;
 use capstan_policy::bindings::is_pipeline_binding;
 
-/// Why nobody uses a space any more.
+/// Reason why a namespace is no longer in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnusedReason {
     /// No binding names its runner, or a runner of its plugin.
@@ -33,19 +33,19 @@ impl Serialize for UnusedReason {
     }
 }
 
-/// Who uses what is kept.
+/// The bindings and runners that decide whether a namespace is in use.
 #[derive(Debug, Clone, Copy)]
 pub struct NamespaceUsers<'a> {
-    /// All bindings, also those that are out of force: they can be put back.
+    /// All bindings, including disabled ones: those can be enabled again.
     pub bindings: &'a [Binding],
-    /// The runners that are there.
+    /// The available runners.
     pub runners: &'a [Descriptor],
-    /// Under which binding which runner ran lately: that of a query comes with it and is kept nowhere else.
+    /// Binding and runner of recent runs. The binding of a LangBot query is recorded only there.
     pub recent_runs: &'a [(BindingId, RunnerId)],
 }
 
 impl NamespaceUsers<'_> {
-    /// The runners that a binding names, or a query named lately.
+    /// Runners that a binding names, or a recent query named.
     fn runner_ids(&self) -> impl Iterator<Item = &RunnerId> {
         let queries = self
             .recent_runs
@@ -56,8 +56,8 @@ impl NamespaceUsers<'_> {
     }
 }
 
-/// Whether nobody uses a space any more. The storage of a workspace belongs to all runners, and is always used. So is what
-/// belongs to a pipeline of another host, which may ask again at any time.
+/// Reason why a namespace is no longer in use; `None` if it is in use. The storage of a workspace belongs to all
+/// runners and is always in use, and so is data of a LangBot pipeline, which may send its next query at any time.
 pub fn unused_reason(space: &RunnerNamespace, users: NamespaceUsers<'_>) -> Option<UnusedReason> {
     let is_known = |binding: &Binding, owner: &Value| json!(binding.binding_id) == *owner;
     let has_binding = |owner: &Value| {
@@ -84,7 +84,7 @@ pub fn unused_reason(space: &RunnerNamespace, users: NamespaceUsers<'_>) -> Opti
     }
 }
 
-/// The plugin a runner comes from: what it says itself, or, for one that is not there just now, what its id says.
+/// The plugin of a runner: from its descriptor or, if the runner is not available, from its id.
 fn runner_plugin(id: &RunnerId, runners: &[Descriptor]) -> Option<(String, String)> {
     if let Some(runner) = runners.iter().find(|runner| runner.id == *id) {
         return runner.plugin.as_ref().map(|PluginRef { author, name, .. }| (author.clone(), name.clone()));
@@ -93,7 +93,7 @@ fn runner_plugin(id: &RunnerId, runners: &[Descriptor]) -> Option<(String, Strin
     Some((parts.next()?.to_owned(), parts.next()?.to_owned()))
 }
 
-/// How much a space may have: the most that a binding allows its runner there. None where no binding does.
+/// Limits of a namespace: the largest that a binding grants its runner there. `None` if no binding does.
 pub fn namespace_limits(space: &RunnerNamespace, bindings: &[Binding]) -> Option<StateLimits> {
     let RunnerNamespace::State { runner, scope, owner } = space else { return None };
     let allows = |binding: &&Binding| {
@@ -101,12 +101,12 @@ pub fn namespace_limits(space: &RunnerNamespace, bindings: &[Binding]) -> Option
             && binding.max_permissions().state.contains(scope)
             && (*scope != StateScope::Binding || json!(binding.binding_id) == *owner)
     };
-    let most = |a: StateLimits, b: StateLimits| StateLimits {
+    let largest = |a: StateLimits, b: StateLimits| StateLimits {
         keys: a.keys.max(b.keys),
         value_bytes: a.value_bytes.max(b.value_bytes),
         total_bytes: a.total_bytes.max(b.total_bytes),
     };
-    bindings.iter().filter(allows).map(|binding| binding.state_policy.limits).reduce(most)
+    bindings.iter().filter(allows).map(|binding| binding.state_policy.limits).reduce(largest)
 }
 
 #[cfg(test)]
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn g06_what_belongs_to_a_runner_or_a_binding_that_is_gone_is_unused() {
+    fn g06_a_namespace_is_unused_once_its_runner_or_binding_is_gone() {
         let bindings = [
             binding_with_key_limit("one", "plugin:a/b/c", 5),
             Binding { enabled: false, ..binding_with_key_limit("off", "plugin:a/b/d", 5) },
@@ -151,43 +151,43 @@ mod tests {
             (storage(StorageArea::Plugin, json!("plugin:a/b/c")), None),
             (storage(StorageArea::Plugin, json!(["a", "z"])), Some(UnusedReason::Runner)),
         ];
-        for (space, expected) in table {
+        for (namespace, expected) in table {
             let users = NamespaceUsers { bindings: &bindings, runners: &known, recent_runs: &[] };
-            assert_eq!(unused_reason(&space, users), expected, "{space:?}");
+            assert_eq!(unused_reason(&namespace, users), expected, "{namespace:?}");
         }
     }
 
     #[test]
-    fn g06_what_a_query_was_answered_with_lately_is_used_although_no_binding_names_it() {
-        let lately = [("pipeline:p".into(), "plugin:a/b/c".into()), ("gone".into(), "plugin:x/y/z".into())];
-        let users = NamespaceUsers { bindings: &[], runners: &[], recent_runs: &lately };
+    fn g06_a_namespace_of_a_recent_query_is_in_use_without_a_saved_binding() {
+        let recent_runs = [("pipeline:p".into(), "plugin:a/b/c".into()), ("gone".into(), "plugin:x/y/z".into())];
+        let users = NamespaceUsers { bindings: &[], runners: &[], recent_runs: &recent_runs };
         let storage = |area, owner| RunnerNamespace::Storage { area, owner };
         let table = [
             (state_namespace("plugin:a/b/c", StateScope::Actor, json!(["http", null, "1"])), None),
             (state_namespace("plugin:a/b/c", StateScope::Binding, json!("pipeline:p")), None),
             (storage(StorageArea::Binding, json!("pipeline:p")), None),
-            (storage(StorageArea::Binding, json!("pipeline:asks again next year")), None),
+            (storage(StorageArea::Binding, json!("pipeline:without a recent query")), None),
             (storage(StorageArea::Plugin, json!(["a", "b"])), None),
             (state_namespace("plugin:x/y/z", StateScope::Runner, Value::Null), Some(UnusedReason::Runner)),
             (storage(StorageArea::Binding, json!("gone")), Some(UnusedReason::Binding)),
             (storage(StorageArea::Plugin, json!(["x", "y"])), Some(UnusedReason::Runner)),
         ];
-        for (space, expected) in table {
-            assert_eq!(unused_reason(&space, users), expected, "{space:?}");
+        for (namespace, expected) in table {
+            assert_eq!(unused_reason(&namespace, users), expected, "{namespace:?}");
         }
     }
 
     #[test]
-    fn g06_the_limits_of_a_space_are_the_most_that_a_binding_allows() {
+    fn g06_a_namespace_has_the_largest_limits_that_a_binding_grants() {
         let bindings =
             [binding_with_key_limit("one", "r", 5), binding_with_key_limit("two", "r", 7), default_binding()];
-        let keys = |space: RunnerNamespace| namespace_limits(&space, &bindings).map(|limits| limits.keys);
+        let keys = |namespace: RunnerNamespace| namespace_limits(&namespace, &bindings).map(|limits| limits.keys);
         assert_eq!(keys(state_namespace("r", StateScope::Actor, json!(["cli", null, "x"]))), Some(7));
         assert_eq!(keys(state_namespace("r", StateScope::Binding, json!("one"))), Some(5));
         assert_eq!(
             keys(state_namespace("builtin:agent", StateScope::Runner, Value::Null)),
             None,
-            "it may keep nothing"
+            "its binding does not enable state"
         );
     }
 }

@@ -1,4 +1,5 @@
-//! Notices: what is said when events end without a reply. Each takes the way of a reply, and a turn has one.
+//! Notices for events that end without a reply. A notice is routed and dispatched like a reply, and a turn has at most
+//! one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,20 +17,20 @@ use capstan_delivery::route_outbound;
 /// The one notice of events that end without a reply.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PreparedNotice {
-    /// Its text.
+    /// Text of the notice.
     pub(crate) text: Option<String>,
-    /// The message for the outbox, where the dispatch staged it.
+    /// The message for the outbox, if the dispatch staged it.
     pub(crate) outbound: Option<OutboundMessage>,
     /// Entry with the flags of its dispatch.
     pub(crate) dispatch_entry: Option<EntryDraft>,
 }
 
-/// What was said about events that a dead process left, by the first of them.
+/// Notices about orphaned events, by the first event of each batch.
 #[derive(Debug, Default)]
 pub(crate) struct NoticeCache(HashMap<EventKey, PreparedNotice>);
 
 impl NoticeCache {
-    /// Prepares the notice of events once: however often their end is tried to be written, it is the same.
+    /// Prepares the notice of events that end, once: retries of writing their end reuse it.
     pub(crate) async fn prepare_once(
         &mut self,
         notices: &NoticeDispatcher,
@@ -55,8 +56,8 @@ pub(crate) struct NoticeDispatcher {
 }
 
 impl NoticeDispatcher {
-    /// Tells the observers why events of a dead process end, and dispatches the one notice. There is no batch where none
-    /// of the events can be read any more.
+    /// Notifies the observers of the end of orphaned events and dispatches their notice. `batch` is `None` if none of
+    /// the events can be read.
     async fn prepare_notice(&self, batch: Option<&TurnBatch>, error: &TurnError) -> PreparedNotice {
         let text = self.notify_observers(batch.map(|batch| &batch.inbound), error).await;
         let notice = match batch {
@@ -66,14 +67,15 @@ impl NoticeDispatcher {
         PreparedNotice { text: notice.text.or_else(|| Some(error.public_message())), ..notice }
     }
 
-    /// Tells the observers why events end without a reply, and returns the notice that they request for the user.
+    /// Notifies the observers of the end of events without a reply, and returns the notice that they request for the
+    /// user.
     pub(crate) async fn notify_observers(&self, inbound: Option<&InboundEvent>, error: &TurnError) -> Option<String> {
         let notice = NoticeRequest::default();
         self.hooks.notify_error(ErrorStage::Turn, error.to_report(), inbound.cloned(), &notice).await;
         inbound.and_then(|_| notice.text().map(str::to_owned))
     }
 
-    /// Dispatches a notice as a reply is dispatched. A failure of the hooks is logged, and the notice is sent without them.
+    /// Dispatches a notice like a reply. A failure of the hooks is logged, and the notice is sent without them.
     pub(crate) async fn dispatch_notice(&self, batch: &TurnBatch, text: Option<String>) -> PreparedNotice {
         let notice = PreparedNotice { text, ..PreparedNotice::default() };
         let Some(text) = &notice.text else { return notice };
@@ -86,7 +88,7 @@ impl NoticeDispatcher {
                 ..notice
             },
             Err(error) => {
-                tracing::warn!(%error, "the notice could not be dispatched by the hooks");
+                tracing::warn!(%error, "the hooks failed to dispatch a notice; sending it without them");
                 PreparedNotice { outbound: Some(outbound), ..notice }
             }
         }
@@ -100,7 +102,7 @@ impl NoticeDispatcher {
         } else {
             let resolved = self.bindings.resolve(&lead.inbound, lead.own_binding.as_ref()).await;
             resolved.unwrap_or_else(|error| {
-                tracing::warn!(%error, "the binding of an event cannot be read, so its notice goes where it came from");
+                tracing::warn!(%error, "cannot read the binding of an event; its notice goes to the event's own chat");
                 None
             })
         };
@@ -108,7 +110,7 @@ impl NoticeDispatcher {
     }
 }
 
-/// Who said that a message was sent, or staged, and who that it was not.
+/// The entry that records for each plugin of the dispatch whether it sent or staged the message.
 pub(crate) fn dispatch_report_entry(dispatched: &DispatchReport) -> EntryDraft {
     let votes = dispatched.sent_by.iter().map(|(plugin, sent)| DispatchVote { plugin: plugin.clone(), sent: *sent });
     let dispatch = OutboundDispatch {

@@ -1,4 +1,4 @@
-//! Events of one conversation are accepted in the order in which they were handed in.
+//! Intake queues: events of one conversation are accepted in the order in which they were submitted.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,33 +6,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use capstan_protocol::Event;
 use tokio::sync::oneshot;
 
-/// Where events of one conversation stand in line.
+/// Queues of events that wait for acceptance, one for each conversation.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct IntakeQueues(Arc<Mutex<QueueTails>>);
 
 #[derive(Debug, Default)]
 struct QueueTails {
-    /// The last in each line, by number, and how to hear that it is through.
+    /// The last ticket of each queue: its number, and the receiver that closes when it is dropped.
     last_tickets: HashMap<ConversationKey, (u64, oneshot::Receiver<()>)>,
     ticket_count: u64,
 }
 
-/// What the source says about where an event belongs, before its session is resolved.
+/// The conversation of an event as its source names it, before its session is resolved.
 type ConversationKey = [Option<String>; 5];
 
-/// A place in a line. Dropping it lets the next one through.
+/// A position in a queue. Dropping it admits the next one.
 #[derive(Debug)]
 pub(crate) struct IntakeTicket {
     queues: IntakeQueues,
     conversation: ConversationKey,
     number: u64,
     predecessor: Option<oneshot::Receiver<()>>,
-    /// Dropped with the place, which is how the next one hears of it.
+    /// Dropped with the ticket, which notifies the next one.
     _done_signal: oneshot::Sender<()>,
 }
 
 impl IntakeQueues {
-    /// Takes the last place in the line of an event's conversation.
+    /// Joins the end of the queue of an event's conversation.
     pub(crate) fn join(&self, event: &Event) -> IntakeTicket {
         let conversation = [
             Some(event.source.to_string()),
@@ -41,12 +41,12 @@ impl IntakeQueues {
             event.thread_id.clone(),
             event.session_id.as_ref().map(ToString::to_string),
         ];
-        let (through, heard) = oneshot::channel();
+        let (done_signal, done) = oneshot::channel();
         let mut tails = self.lock();
         tails.ticket_count += 1;
         let number = tails.ticket_count;
-        let before = tails.last_tickets.insert(conversation.clone(), (number, heard)).map(|(_, before)| before);
-        IntakeTicket { queues: self.clone(), conversation, number, predecessor: before, _done_signal: through }
+        let predecessor = tails.last_tickets.insert(conversation.clone(), (number, done)).map(|(_, last)| last);
+        IntakeTicket { queues: self.clone(), conversation, number, predecessor, _done_signal: done_signal }
     }
 
     /// How many lines there are.
@@ -60,11 +60,11 @@ impl IntakeQueues {
 }
 
 impl IntakeTicket {
-    /// Waits until those before are through.
+    /// Waits until the ticket before this one is dropped.
     pub(crate) async fn wait_for_predecessor(&mut self) {
-        if let Some(before) = self.predecessor.take() {
-            // Whoever was before never sends anything: its going is the message.
-            let _gone = before.await;
+        if let Some(predecessor) = self.predecessor.take() {
+            // Nothing is ever sent: the error of a dropped sender is the signal.
+            let _closed = predecessor.await;
         }
     }
 }
@@ -84,21 +84,21 @@ mod tests {
     use capstan_protocol::Event;
 
     #[tokio::test]
-    async fn g01_a_line_is_passed_in_order_and_leaves_nothing_behind() {
-        let lines = IntakeQueues::default();
+    async fn g01_tickets_are_admitted_in_order_and_empty_queues_are_removed() {
+        let queues = IntakeQueues::default();
         let event = |chat: &str| Event::message("c", chat, "hi");
-        let mut first = lines.join(&event("1"));
-        let mut second = lines.join(&event("1"));
-        let mut elsewhere = lines.join(&event("2"));
+        let mut first = queues.join(&event("1"));
+        let mut second = queues.join(&event("1"));
+        let mut other_chat = queues.join(&event("2"));
         first.wait_for_predecessor().await;
-        elsewhere.wait_for_predecessor().await;
+        other_chat.wait_for_predecessor().await;
         let waiting = futures::poll!(Box::pin(second.wait_for_predecessor()));
-        assert!(waiting.is_pending(), "the first is not through");
+        assert!(waiting.is_pending(), "the first ticket is still held");
         drop(first);
-        let mut third = lines.join(&event("1"));
+        let mut third = queues.join(&event("1"));
         drop(second);
         third.wait_for_predecessor().await;
-        drop((third, elsewhere));
-        assert!(lines.lock().last_tickets.is_empty());
+        drop((third, other_chat));
+        assert!(queues.lock().last_tickets.is_empty());
     }
 }
