@@ -12,6 +12,7 @@ mod chat_queue;
 mod event_delivery;
 mod isolated_channel;
 mod ordering;
+mod ordering_wait;
 mod orphaned_messages;
 mod outbox;
 mod route;

@@ -17,7 +17,7 @@ use super::channel_directory::ChannelDirectory;
 use super::chat_queue::{ChatAddress, ChatQueues, DeliveryJob, DepthAccounting, MAX_QUEUED_JOBS};
 use super::event_delivery::{CallerReceipt, EventDelivery, OutboxRow};
 use super::isolated_channel::{CHANNEL_SEND_TIMEOUT, STREAM_EVENT_TIMEOUT, call_catching_panics, call_with_deadline};
-use super::ordering::{BEHIND_OTHERS_REASON, OrderingWait};
+use super::ordering_wait::{BEHIND_OTHERS_REASON, OrderingWait};
 
 /// Backoff between attempts to send a message.
 const SEND_BACKOFF: RetryBackoff =
