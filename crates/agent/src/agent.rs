@@ -7,6 +7,7 @@ use capstan_hooks::contracts::{ModelEvent, ResultStream, RunApi, Runner};
 use capstan_protocol::{
     AllowList, ApiError, Content, Descriptor, ErrorCode, JsonObject, ModelOperation, PermissionSet, ResourceAccess,
     ResultBody, RunContext, RunResult, RunnerCapabilities, RunnerId, RunnerSource, TapeAccess, ToolOutput,
+    truncate_bytes,
 };
 use capstan_tape::{LoopStart, LoopStepStatus, TapeEvent};
 use futures::StreamExt as _;
@@ -112,10 +113,7 @@ fn run_command(line: String, shell_commands: bool, handle: RunHandle) -> ResultS
 /// Returns the beginning of a prompt for a note; the full message is on the tape already.
 fn excerpt_prompt(prompt: &Content) -> String {
     let mut text = prompt.text();
-    if text.len() > MAX_RECORDED_PROMPT_BYTES {
-        text.truncate(text.floor_char_boundary(MAX_RECORDED_PROMPT_BYTES));
-        text.push('…');
-    }
+    truncate_bytes(&mut text, MAX_RECORDED_PROMPT_BYTES, "…");
     text
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use capstan_protocol::{ToolCall, ToolOutput};
+use capstan_protocol::{ToolCall, ToolOutput, truncate_chars};
 
 /// Maximum number of calls listed, the newest.
 const MAX_SUMMARIZED_CALLS: usize = 30;
@@ -45,9 +45,7 @@ impl RunCallSummary {
 /// Formats a call on one line.
 pub(crate) fn format_call(call: &ToolCall) -> String {
     let arguments = call.function.arguments.split_whitespace().collect::<Vec<_>>().join(" ");
-    let shown: String = arguments.chars().take(MAX_ARGUMENT_CHARS).collect();
-    let more = if shown.len() < arguments.len() { "..." } else { "" };
-    format!("{} {shown}{more}", call.function.name)
+    format!("{} {}", call.function.name, truncate_chars(&arguments, MAX_ARGUMENT_CHARS, "..."))
 }
 
 #[cfg(test)]

@@ -37,6 +37,7 @@ pub mod schema;
 mod stream_event;
 mod timestamp;
 mod tool;
+mod truncation;
 
 pub use action::ActionSpec;
 pub use admission_mode::AdmissionMode;
@@ -75,6 +76,7 @@ pub use run_result::{ActionRequest, ResultBody, RunResult};
 pub use stream_event::{StreamEvent, Usage};
 pub use timestamp::Timestamp;
 pub use tool::{ToolCall, ToolFunction, ToolName, ToolOutput, ToolSpec};
+pub use truncation::{truncate_bytes, truncate_chars};
 
 /// An open JSON object: the `extra` of a type, the state of an anchor, the metadata of an event.
 pub type JsonObject = serde_json::Map<String, serde_json::Value>;

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::truncation::truncate_bytes;
 use crate::{Content, FailureCode, JsonObject, ResultBody, RunResult, StateScope, ToolCall, ToolOutput};
 
 /// How much of what a runner wrote is repeated where it is told what is wrong with it, in bytes.
@@ -212,10 +213,7 @@ fn parse_body(kind: &str, data: JsonObject) -> Result<ResultBody, serde_json::Er
 }
 
 fn truncate_detail(mut words: String) -> String {
-    if words.len() > MAX_PARSE_DETAIL_LEN {
-        words.truncate(words.floor_char_boundary(MAX_PARSE_DETAIL_LEN));
-        words.push_str("...");
-    }
+    truncate_bytes(&mut words, MAX_PARSE_DETAIL_LEN, "...");
     words
 }
 

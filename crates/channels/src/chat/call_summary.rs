@@ -1,5 +1,6 @@
 //! One-line summaries of tool calls, whose arguments may be megabytes long.
 
+use capstan_protocol::truncate_chars;
 use serde_json::Value;
 
 use super::escape::strip_escapes;
@@ -31,10 +32,7 @@ pub(crate) fn summarize_arguments(arguments: &str) -> String {
 
 /// First `max_chars` characters of a text, in one line.
 pub(crate) fn truncate_to_one_line(text: &str, max_chars: usize) -> String {
-    let mut short: String = text.chars().take(max_chars).collect();
-    if short.len() < text.len() {
-        short.push('…');
-    }
+    let short = truncate_chars(text, max_chars, "…");
     let words: Vec<&str> = short.split_whitespace().collect();
     strip_escapes(&words.join(" "))
 }

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use capstan_hooks::HookRuntime;
 use capstan_hooks::points::ProvideTapeStore;
 use capstan_host::HostError;
-use capstan_protocol::Timestamp;
+use capstan_protocol::{Timestamp, truncate_chars};
 use capstan_tape::TapeStore;
 
 use crate::CommandError;
@@ -50,11 +50,7 @@ fn replace_control_chars(line: &str) -> String {
 
 /// Truncates a text to [`MAX_LINE_CHARS`], with an ellipsis.
 fn truncate_line(text: &str) -> String {
-    let mut line: String = text.chars().take(MAX_LINE_CHARS).collect();
-    if line.len() < text.len() {
-        line.push('…');
-    }
-    line
+    truncate_chars(text, MAX_LINE_CHARS, "…")
 }
 
 /// Formats the time since `at` in the largest unit that fits.
