@@ -27,7 +27,7 @@ pub use outbox::OutboxStore;
 pub use row_pages::RowPages;
 pub use tape_store::TapeStore;
 
-/// Store of a host: the only place it writes to. Every implementation passes the same conformance suite.
+/// Store of a host. Every implementation passes the same conformance suite.
 pub trait Store:
     JournalStore + LedgerStore + InboxStore + OutboxStore + KeyValueStore + LeaseStore + BlobStore
 {
