@@ -7,7 +7,7 @@ use std::sync::Arc;
 use capstan_protocol::{ChatMessage, EntryId, TapeName};
 use capstan_tape::{DefaultView, EntryRef, ForkState, MemoryStore, StoreError, TapeRepository, View, conversation};
 use proptest::prelude::*;
-use support::random::{Step, anchor, history};
+use support::random::{TapeStep, anchor, history};
 use support::{assistant, calls, grammar, name, result, run, user, write};
 
 /// Tape under test, and its open forks.
@@ -28,33 +28,33 @@ impl TapeFixture {
         self.open_tapes.last().unwrap().clone()
     }
 
-    async fn apply(&mut self, step: Step) {
+    async fn apply(&mut self, step: TapeStep) {
         let tape = self.current();
         let head = self.tapes.record(&tape).await.unwrap().unwrap().head;
         let back = |count: usize| EntryId(head.0.saturating_sub(count as u64));
         match step {
-            Step::Append(draft) => drop(write(&self.tapes, &tape, [draft]).await),
-            Step::Anchor(names) => {
+            TapeStep::Append(draft) => drop(write(&self.tapes, &tape, [draft]).await),
+            TapeStep::Anchor(names) => {
                 let names = names.into_iter().map(|count| EntryRef::Id(back(count))).collect();
                 write(&self.tapes, &tape, [anchor(names)]).await;
             }
-            Step::Fork(count) => {
+            TapeStep::Fork(count) => {
                 self.fork_count += 1;
                 let fork = name(&format!("f{}", self.fork_count));
                 self.tapes.fork(&tape, &fork, Some(back(count))).await.unwrap();
                 self.open_tapes.push(fork);
             }
-            Step::Merge if self.open_tapes.len() > 1 => match self.tapes.merge(&tape).await {
+            TapeStep::Merge if self.open_tapes.len() > 1 => match self.tapes.merge(&tape).await {
                 Ok(()) => drop(self.open_tapes.pop()),
                 Err(StoreError::OpenToolCall { .. }) => {}
                 Err(error) => panic!("{error}"),
             },
-            Step::Discard if self.open_tapes.len() > 1 => {
+            TapeStep::Discard if self.open_tapes.len() > 1 => {
                 self.tapes.discard(&tape).await.unwrap();
                 self.open_tapes.pop();
             }
-            Step::Merge | Step::Discard => {}
-            Step::Reset => self.tapes.reset(&tape, false).await.unwrap(),
+            TapeStep::Merge | TapeStep::Discard => {}
+            TapeStep::Reset => self.tapes.reset(&tape, false).await.unwrap(),
         }
     }
 
@@ -128,17 +128,17 @@ fn p13_grammar_checker_finds_violations() {
 async fn p13_merge_never_separates_a_call_from_its_result() {
     let mut tape = TapeFixture::new().await;
     for draft in [user("go"), calls(&["a", "b"]), result("a", "one")] {
-        tape.apply(Step::Append(draft)).await;
+        tape.apply(TapeStep::Append(draft)).await;
     }
-    tape.apply(Step::Fork(0)).await;
+    tape.apply(TapeStep::Fork(0)).await;
     let fork = tape.current();
     for draft in [user("aside"), calls(&["a"]), result("a", "inside"), assistant("done aside")] {
-        tape.apply(Step::Append(draft)).await;
+        tape.apply(TapeStep::Append(draft)).await;
     }
-    tape.apply(Step::Merge).await;
+    tape.apply(TapeStep::Merge).await;
     assert_eq!(tape.current(), fork, "the parent's call b is still open");
     write(&tape.tapes, &name("t"), [result("b", "two")]).await;
-    tape.apply(Step::Merge).await;
+    tape.apply(TapeStep::Merge).await;
     let state = tape.tapes.record(&fork).await.unwrap().unwrap().fork.unwrap().state;
     assert_eq!(state, ForkState::Merged);
     let request = tape.model_request(&name("t")).await;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 /// Change of a tape.
 #[derive(Debug, Clone)]
 #[allow(clippy::large_enum_variant, reason = "a test holds few of them")]
-pub enum Step {
+pub enum TapeStep {
     /// Append an entry.
     Append(EntryDraft),
     /// Append an anchor that carries over some of the newest entries, counted from the end.
@@ -98,29 +98,29 @@ fn draft() -> impl Strategy<Value = EntryDraft> {
 }
 
 /// Complete step: its calls, then all results in random order.
-fn whole_step() -> impl Strategy<Value = Vec<Step>> {
+fn whole_step() -> impl Strategy<Value = Vec<TapeStep>> {
     let ids = prop::sample::subsequence(vec!["a", "b", "c"], 1..=3);
     ids.prop_flat_map(|ids| (Just(ids.clone()), Just(ids).prop_shuffle())).prop_map(|(called, answered)| {
         let calls: Vec<ToolCall> = called.iter().map(|id| ToolCall::new(*id, "bash", "{}")).collect();
         let results = answered.iter().map(|id| super::result(id, "done"));
-        std::iter::once(EntryDraft::tool_call(&calls)).chain(results).map(Step::Append).collect()
+        std::iter::once(EntryDraft::tool_call(&calls)).chain(results).map(TapeStep::Append).collect()
     })
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<TapeStep>> {
     prop_oneof![
-        12 => draft().prop_map(|draft| vec![Step::Append(draft)]),
+        12 => draft().prop_map(|draft| vec![TapeStep::Append(draft)]),
         3 => whole_step(),
-        1 => prop::collection::vec(0..6_usize, 0..4).prop_map(|names| vec![Step::Anchor(names)]),
-        1 => (0..4_usize).prop_map(|back| vec![Step::Fork(back)]),
-        1 => Just(vec![Step::Merge]),
-        1 => Just(vec![Step::Discard]),
-        1 => Just(vec![Step::Reset]),
+        1 => prop::collection::vec(0..6_usize, 0..4).prop_map(|names| vec![TapeStep::Anchor(names)]),
+        1 => (0..4_usize).prop_map(|back| vec![TapeStep::Fork(back)]),
+        1 => Just(vec![TapeStep::Merge]),
+        1 => Just(vec![TapeStep::Discard]),
+        1 => Just(vec![TapeStep::Reset]),
     ]
 }
 
 /// Sequence of changes of a tape.
-pub fn history() -> impl Strategy<Value = Vec<Step>> {
+pub fn history() -> impl Strategy<Value = Vec<TapeStep>> {
     prop::collection::vec(steps(), 0..25).prop_map(|steps| steps.into_iter().flatten().collect())
 }
 
