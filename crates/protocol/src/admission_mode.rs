@@ -11,8 +11,8 @@ pub enum AdmissionMode {
     /// Queue the message for its own turn, in order of arrival.
     #[default]
     FollowUp,
-    /// Pass the message to the active run at its next step. If the runner does not support steering, the message gets its
-    /// own turn.
+    /// Pass the message to the active run at its next step. If the runner does not support steering, the message gets
+    /// its own turn.
     Steer,
     /// Queue the message; all queued messages become one turn.
     Collect,

@@ -26,8 +26,8 @@ pub struct Descriptor {
     pub capabilities: RunnerCapabilities,
     /// All permissions that the runner can make use of.
     pub permissions: PermissionSet,
-    /// Permissions without which the runner does not work: a binding that grants less cannot be saved. `"all"` for names
-    /// means at least one.
+    /// Permissions without which the runner does not work: a binding that grants less cannot be saved. `"all"` for
+    /// names means at least one.
     #[serde(default)]
     pub requires: PermissionSet,
     /// JSON Schema of the runner's configuration in a binding; absent: the runner has no configuration.

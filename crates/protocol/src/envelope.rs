@@ -72,8 +72,8 @@ impl Event {
         "metadata",
     ];
 
-    /// Parses an envelope. `event_type`, `source` and `input` are required; `event_id` is generated if absent, and all other
-    /// fields default to empty.
+    /// Parses an envelope. `event_type`, `source` and `input` are required; `event_id` is generated if absent, and all
+    /// other fields default to empty.
     pub fn from_envelope(envelope: Value) -> Result<Self, EnvelopeError> {
         let Value::Object(mut fields) = envelope else { return Err(EnvelopeError::NotObject) };
         check_known_fields("", fields.keys(), &Self::ENVELOPE_FIELDS)?;

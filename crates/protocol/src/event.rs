@@ -69,10 +69,12 @@ pub struct Event {
 }
 
 impl Event {
-    /// Metadata key of the flag that marks a message as addressed to the bot: a mention, a reply to the bot, a private chat.
+    /// Metadata key of the flag that marks a message as addressed to the bot: a mention, a reply to the bot, a private
+    /// chat.
     pub const ADDRESSED_KEY: &str = "addressed";
 
-    /// Returns true if the message is addressed to the bot. Sources that do not set the flag pass on addressed messages only.
+    /// Returns true if the message is addressed to the bot. Sources that do not set the flag pass on addressed messages
+    /// only.
     pub fn is_addressed(&self) -> bool {
         self.metadata.get(Self::ADDRESSED_KEY).and_then(serde_json::Value::as_bool).unwrap_or(true)
     }
@@ -204,7 +206,8 @@ pub struct SubjectRef {
     pub id: String,
 }
 
-/// Reference to the platform's own payload in the store: part of the acceptance record if it is short, otherwise a blob.
+/// Reference to the platform's own payload in the store: part of the acceptance record if it is short, otherwise a
+/// blob.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RawPayloadRef {
     /// Hash of the payload.

@@ -5,9 +5,9 @@
 //! - [`RunContext`], [`RunResult`] and [`run_api`]: input, output and host calls of a run;
 //! - [`ErrorCode`] and the ids.
 //!
-//! The crate does no I/O and has no logic beyond validation. [`Clock`] and [`RetryBackoff`] are here because every crate
-//! that depends on time takes them as arguments. [`schema::schema_files`] generates the JSON Schemas that are checked in
-//! under `schema/`.
+//! The crate does no I/O and has no logic beyond validation. [`Clock`] and [`RetryBackoff`] are here because every
+//! crate that depends on time takes them as arguments. [`schema::schema_files`] generates the JSON Schemas that are
+//! checked in under `schema/`.
 
 mod action;
 mod admission_mode;

@@ -143,7 +143,8 @@ pub struct ResourceAccess<O: ResourceOperation> {
     pub operations: OperationSet<O>,
 }
 
-/// Accepted forms of [`ResourceAccess`]: `["invoke"]` means all names; `"all"` and `{"only": [..]}` mean all operations.
+/// Accepted forms of [`ResourceAccess`]: `["invoke"]` means all names; `"all"` and `{"only": [..]}` mean all
+/// operations.
 #[derive(Deserialize, JsonSchema)]
 #[serde(
     untagged,

@@ -1,7 +1,7 @@
 //! Parsing of runner results from JSON.
 //!
-//! Unknown fields are ignored, except in results with an effect (state, artifacts, actions): their sender may have meant
-//! something that would not happen.
+//! Unknown fields are ignored, except in results with an effect (state, artifacts, actions): their sender may have
+//! meant something that would not happen.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -39,8 +39,8 @@ impl ResultParseError {
         }
     }
 
-    /// Returns true if the result ends its run nevertheless: a malformed `run.completed` or `run.failed` still means that
-    /// the runner is done.
+    /// Returns true if the result ends its run nevertheless: a malformed `run.completed` or `run.failed` still means
+    /// that the runner is done.
     pub fn is_terminal(&self) -> bool {
         matches!(self, Self::Malformed { kind, .. } if matches!(kind.as_str(), "run.completed" | "run.failed"))
     }

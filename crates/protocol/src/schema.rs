@@ -1,7 +1,7 @@
 //! JSON Schemas of the protocol, generated from its types.
 //!
-//! `capstan.json` is the bundle: all types under `$defs`, including the requests and responses of the run API. The other
-//! files describe one type each, for validators.
+//! `capstan.json` is the bundle: all types under `$defs`, including the requests and responses of the run API. The
+//! other files describe one type each, for validators.
 //!
 //! Code generators get usable names: a tagged enum is a `oneOf` of named definitions with a `discriminator`, as in
 //! OpenAPI.

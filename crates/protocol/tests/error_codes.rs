@@ -1,4 +1,5 @@
-//! Checks that every error code has a page, an entry in the index and a use, and that its id is spelled only in the table.
+//! Checks that every error code has a page, an entry in the index and a use, and that its id is spelled only in the
+//! table.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

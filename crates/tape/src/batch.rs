@@ -151,7 +151,8 @@ pub enum Fact {
         /// True if the event may have killed its previous owner. Such adoptions are counted.
         was_in_progress: bool,
     },
-    /// Records that a run ingested an event and its message is on the tape. Fails the batch if the event is not in flight.
+    /// Records that a run ingested an event and its message is on the tape. Fails the batch if the event is not in
+    /// flight.
     IngestEvent {
         /// The event.
         key: EventKey,
@@ -194,7 +195,8 @@ pub enum Fact {
     },
     /// Adds a message to the outbox.
     EnqueueOutbound(NewOutbound),
-    /// Transfers a pending message to another process. Fails the batch if the message is not pending or not owned by `from`.
+    /// Transfers a pending message to another process. Fails the batch if the message is not pending or not owned by
+    /// `from`.
     AdoptOutbound {
         /// Row of the message.
         id: OutboxId,
@@ -217,8 +219,8 @@ pub enum Fact {
         /// The content.
         bytes: Arc<[u8]>,
     },
-    /// Removes content, if it exists. Equal content is stored only once, so use this only for content that no other record
-    /// can refer to.
+    /// Removes content, if it exists. Equal content is stored only once, so use this only for content that no other
+    /// record can refer to.
     RemoveBlob {
         /// Hash of the content.
         hash: BlobHash,
@@ -282,9 +284,9 @@ pub enum CommitDurability {
     /// The batch is synced to disk.
     #[default]
     Durable,
-    /// The batch is written and survives a crash of the process; it is synced shortly afterwards. A power failure may lose
-    /// it, but only together with all later batches. For changes that have no effect outside of the host yet: a later
-    /// durable commit makes them durable too.
+    /// The batch is written and survives a crash of the process; it is synced shortly afterwards. A power failure may
+    /// lose it, but only together with all later batches. For changes that have no effect outside of the host yet: a
+    /// later durable commit makes them durable too.
     Ordered,
 }
 

@@ -29,8 +29,8 @@ impl fmt::Display for EntryGap {
 impl TapeRecord {
     /// Gaps in `after < id <= up_to` among the existing `ids` of this tape.
     ///
-    /// Entries written by this host have consecutive ids, across resets and merges. The entries of a fork begin after its
-    /// position. Imported entries may have any ids, but the last of them must exist.
+    /// Entries written by this host have consecutive ids, across resets and merges. The entries of a fork begin after
+    /// its position. Imported entries may have any ids, but the last of them must exist.
     pub fn find_gaps(&self, ids: impl IntoIterator<Item = EntryId>, after: EntryId, up_to: EntryId) -> Vec<EntryGap> {
         let position = self.fork.as_ref().map(|fork| fork.position).unwrap_or_default();
         let mut next = after.max(position).next().max(self.brought_along);

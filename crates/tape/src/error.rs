@@ -145,7 +145,8 @@ pub enum StoreError {
         /// File that could not be written.
         what: String,
     },
-    /// The disk failed to sync. The batch is written but may be lost. The store rejects all writes until it is reopened.
+    /// The disk failed to sync. The batch is written but may be lost. The store rejects all writes until it is
+    /// reopened.
     #[error("{what} could not be synced: {detail}")]
     #[code(StoreUnsynced)]
     SyncFailed {

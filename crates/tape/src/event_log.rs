@@ -96,8 +96,8 @@ impl EventLogRecord {
 }
 
 impl TapeRepository {
-    /// Event log of a tape, in order. Outcomes and deliveries follow the last entry of the run that settled their event.
-    /// Events that another host accepted have neither.
+    /// Event log of a tape, in order. Outcomes and deliveries follow the last entry of the run that settled their
+    /// event. Events that another host accepted have neither.
     pub async fn event_log(&self, tape: &TapeName, slice: &TapeSlice) -> Result<Vec<EventLogRecord>, StoreError> {
         let entries = self.read(tape, slice).await?;
         let ends = entries.iter().enumerate().filter_map(|(at, entry)| Some((entry.run_id()?.to_owned(), at)));

@@ -17,8 +17,8 @@ pub struct IncrementalWindow {
 }
 
 impl IncrementalWindow {
-    /// Reads the current window of the tape, which must be the same for all calls. Of the entries after the anchor, only
-    /// `kinds` are read; empty means all.
+    /// Reads the current window of the tape, which must be the same for all calls. Of the entries after the anchor,
+    /// only `kinds` are read; empty means all.
     pub async fn refresh(
         &mut self,
         tapes: &TapeRepository,

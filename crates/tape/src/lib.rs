@@ -1,12 +1,14 @@
 //! Tapes: append-only records of conversations, the contracts of their stores, and the views derived from them.
 //!
 //! - [`Entry`] is an entry of a tape, [`EntryDraft`] one to be appended; [`TapeEvent`] lists the events of the host.
-//! - [`Store`] combines the traits of a store, such as [`JournalStore`] and [`OutboxStore`]. Every write is a [`Batch`],
-//!   applied atomically, usually under a [`Fence`]; [`rules`] defines its effect for all stores. [`MemoryStore`] is here.
+//! - [`Store`] combines the traits of a store, such as [`JournalStore`] and [`OutboxStore`]. Every write is a
+//!   [`Batch`], applied atomically, usually under a [`Fence`]; [`rules`] defines its effect for all stores.
+//!   [`MemoryStore`] is here.
 //! - [`TapeStore`] is the contract of an external store for entries, provided by a plugin.
 //! - [`TapeRepository`] reads and writes tapes over both: windows, queries, anchors, forks, generations, the event log.
 //! - [`TextSearch`] decides which entries match a text.
-//! - [`View`] turns a [`ContextWindow`] into messages for a model; [`conversation`] makes them valid for every provider.
+//! - [`View`] turns a [`ContextWindow`] into messages for a model; [`conversation`] makes them valid for every
+//!   provider.
 //!
 //! The crate knows nothing of hooks, models and channels, and does no I/O; SQLite and JSONL are in `capstan-store`.
 

@@ -31,8 +31,8 @@ pub(crate) fn too_deep_error(what: String) -> StoreError {
 impl EntryDraft {
     /// Replaces values that are nested too deeply with a placeholder.
     ///
-    /// Input of that depth is rejected at the boundaries of the host. This is the last defence of the writer: stores reject
-    /// such an entry, and the whole batch with it.
+    /// Input of that depth is rejected at the boundaries of the host. This is the last defence of the writer: stores
+    /// reject such an entry, and the whole batch with it.
     #[must_use]
     pub fn limit_nesting(mut self) -> Self {
         let values = self.meta.values_mut().chain(self.extra.values_mut());

@@ -49,8 +49,8 @@ pub struct TapeRecord {
     pub past: Vec<TapeGeneration>,
     /// Last entry that was replicated to the external tape store.
     pub handed_over: EntryId,
-    /// Last entry that was imported with its own id, from a file or an external tape store. Up to this entry ids may have
-    /// gaps; after it they are consecutive.
+    /// Last entry that was imported with its own id, from a file or an external tape store. Up to this entry ids may
+    /// have gaps; after it they are consecutive.
     pub brought_along: EntryId,
     /// Branch point, if the tape is a fork.
     pub fork: Option<ForkPoint>,
@@ -171,8 +171,8 @@ pub struct RunRecord {
     pub ended_at: Option<Timestamp>,
     /// Tokens used, as far as known.
     pub usage: Option<Usage>,
-    /// True if the run may have effects that the host does not see, such as calls of a plugin's own tools. Such a run is
-    /// never repeated automatically. Assumed for records without the field.
+    /// True if the run may have effects that the host does not see, such as calls of a plugin's own tools. Such a run
+    /// is never repeated automatically. Assumed for records without the field.
     #[serde(default = "unknown_effects")]
     pub bypasses_host: bool,
     /// True if cancellation was requested.

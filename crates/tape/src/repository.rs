@@ -2,9 +2,9 @@
 //!
 //! # Replication
 //!
-//! With an external tape store, entries are committed to the store first and replicated right after; then their rows are
-//! removed from the store. The store keeps the records of the tapes, and with them the order of ids. Reads merge both
-//! stores, so a failed replication hides nothing; the next commit tries again.
+//! With an external tape store, entries are committed to the store first and replicated right after; then their rows
+//! are removed from the store. The store keeps the records of the tapes, and with them the order of ids. Reads merge
+//! both stores, so a failed replication hides nothing; the next commit tries again.
 
 mod queries;
 
@@ -89,14 +89,14 @@ impl TapeRepository {
         let receipt = self.store.commit(Batch { durability: CommitDurability::Durable, ..batch }).await?;
         for tape in &written {
             if let Err(error) = self.replicate(tape).await {
-                tracing::warn!(%tape, %error, "failed to replicate entries to the tape store; will try again at the next commit");
+                tracing::warn!(%tape, %error, "replication failed; the next commit retries it");
             }
         }
         Ok(receipt)
     }
 
-    /// Creates the record of a tape that exists only in the external tape store, so that ids continue after its head. For a
-    /// known tape, checks that both stores agree.
+    /// Creates the record of a tape that exists only in the external tape store, so that ids continue after its head.
+    /// For a known tape, checks that both stores agree.
     async fn sync_external_head(&self, tape: &TapeName) -> Result<(), StoreError> {
         let known = self.store.tape(tape).await?;
         let Some(external) = &self.external_store else {
@@ -151,8 +151,8 @@ impl TapeRepository {
         Ok(gaps.chain(self.check_replica_end(record, last).await?.err()).collect())
     }
 
-    /// Checks the last entry in the external tape store: it must have all replicated entries, and no entry that was never
-    /// written.
+    /// Checks the last entry in the external tape store: it must have all replicated entries, and no entry that was
+    /// never written.
     async fn check_replica_end(&self, record: &TapeRecord, last: EntryId) -> Result<Result<(), String>, StoreError> {
         let replicated = record.handed_over;
         if last < replicated {
@@ -354,7 +354,8 @@ impl TapeRepository {
         self.store.commit(batch).await.map(drop)
     }
 
-    /// Closes a fork and appends its entries to the parent with new ids. Rejected while a tool call of the parent is open.
+    /// Closes a fork and appends its entries to the parent with new ids. Rejected while a tool call of the parent is
+    /// open.
     pub async fn merge(&self, fork: &TapeName) -> Result<(), StoreError> {
         for _ in 0..MERGE_CONFLICT_RETRIES {
             let (record, point) = self.find_open_fork(fork).await?;

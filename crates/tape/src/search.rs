@@ -3,8 +3,8 @@
 //! # Matching
 //!
 //! An entry matches if each word of the search occurs in its text: as a substring, or as a word with a few typos (see
-//! [`SearchTerm`]). A word with punctuation also matches a sequence of words (see [`CompoundTerm`]). All stores use this
-//! rule, with or without an index.
+//! [`SearchTerm`]). A word with punctuation also matches a sequence of words (see [`CompoundTerm`]). All stores use
+//! this rule, with or without an index.
 
 mod compound;
 mod scan;

@@ -12,8 +12,8 @@ pub trait View: Send + Sync + 'static {
     /// Messages of this window.
     fn messages(&self, window: &ContextWindow) -> Vec<ChatMessage>;
 
-    /// Kinds of entries after the anchor that the view needs; empty means all. Other entries are not read, which saves much,
-    /// because most entries of a tape are events about calls.
+    /// Kinds of entries after the anchor that the view needs; empty means all. Other entries are not read, which saves
+    /// much, because most entries of a tape are events about calls.
     fn kinds(&self) -> &[EntryKind] {
         &[]
     }

@@ -87,7 +87,7 @@ macro_rules! define_envelopes {
             }
         }
 
-        /// An answer of the run API, or an item of an answer that is a stream: `{"method": "tape.search", "result": [..]}`.
+        /// Answer of the run API, or one item of a streamed answer: `{"method": "tape.search", "result": [..]}`.
         #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(tag = "method", content = "result")]
         pub enum ApiResponse {

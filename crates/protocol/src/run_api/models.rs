@@ -38,8 +38,8 @@ pub enum ModelEvent {
     Usage(Usage),
     /// Opaque provider data that later requests must include with this message.
     ProviderMeta(JsonObject),
-    /// The answer reached the token limit and is incomplete. A tool call whose arguments are not a JSON object was cut off
-    /// and must not be made.
+    /// The answer reached the token limit and is incomplete. A tool call whose arguments are not a JSON object was cut
+    /// off and must not be made.
     Truncated,
     /// The answer is complete.
     Stop,

@@ -42,8 +42,8 @@ impl EventAcceptance {
     }
 }
 
-/// Binding as stored on the tape. It is parsed on demand, because an unreadable binding of another version must not make
-/// its event unreadable.
+/// Binding as stored on the tape. It is parsed on demand, because an unreadable binding of another version must not
+/// make its event unreadable.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct StoredBinding(Value);

@@ -1,15 +1,15 @@
 //! Tape events: the entries of kind `event` that Capstan writes and reads itself, each with its typed data.
 //!
-//! [`TapeEvent`] is the only list of these events. Its declaration below has, for each event, the variant, the type of its
-//! data, its name on the tape and its properties; everything else (the names reserved for the host, the selection for the
-//! event log, the table in `docs/tapes.md`) is derived from it. To add an event, add a line here and its data type in one
-//! of the files of this folder.
+//! [`TapeEvent`] is the only list of these events. Its declaration below has, for each event, the variant, the type of
+//! its data, its name on the tape and its properties; everything else (the names reserved for the host, the selection
+//! for the event log, the table in `docs/tapes.md`) is derived from it. To add an event, add a line here and its data
+//! type in one of the files of this folder.
 //!
-//! Names and data are a storage format: they must read tapes that were written years ago. A field may be added if reading
-//! tolerates its absence; a name or a field is never renamed.
+//! Names and data are a storage format: they must read tapes that were written years ago. A field may be added if
+//! reading tolerates its absence; a name or a field is never renamed.
 //!
-//! Plugins and imported tapes have events of their own, which are not listed here. [`TapeEvent::from_entry`] returns `None`
-//! for them.
+//! Plugins and imported tapes have events of their own, which are not listed here. [`TapeEvent::from_entry`] returns
+//! `None` for them.
 
 mod action_events;
 mod data_events;
@@ -191,8 +191,8 @@ impl TapeEvent {
         self.kind().name()
     }
 
-    /// Reads the event of an entry. `None` for entries of other kinds and for events of plugins and other systems; an error
-    /// if the data cannot be read.
+    /// Reads the event of an entry. `None` for entries of other kinds and for events of plugins and other systems; an
+    /// error if the data cannot be read.
     pub fn read(entry: &Entry) -> Result<Option<Self>, serde_json::Error> {
         let Some(kind) = entry.event_kind() else { return Ok(None) };
         Self::parse(kind, entry.data().unwrap_or(&Value::Null)).map(Some)
@@ -234,8 +234,8 @@ impl TapeEventKind {
         !self.has(EventProperty::RunnerNote)
     }
 
-    /// Returns true if only the host may write events with this name, because recovery, artifacts and the audit trust them.
-    /// The names of the host's own events are reserved, and all names that share their first part (`action` in
+    /// Returns true if only the host may write events with this name, because recovery, artifacts and the audit trust
+    /// them. The names of the host's own events are reserved, and all names that share their first part (`action` in
     /// `action.started`).
     pub fn is_reserved_name(name: &str) -> bool {
         let is_in_family = |family: &str| name.strip_prefix(family).is_some_and(|rest| rest.starts_with('.'));

@@ -22,8 +22,8 @@ pub trait RowAccess {
     fn put_entry(&mut self, tape: &TapeName, entry: &Entry) -> Result<(), StoreError>;
     /// Removes the entries of a tape up to and including `up_to`.
     fn remove_entries(&mut self, tape: &TapeName, up_to: EntryId) -> Result<(), StoreError>;
-    /// Writes the permanent record of an accepted event, and its record as an event in flight. Returns false, without any
-    /// change, if the event was already accepted.
+    /// Writes the permanent record of an accepted event, and its record as an event in flight. Returns false, without
+    /// any change, if the event was already accepted.
     fn add_accepted_event(&mut self, event: &InFlightEvent) -> Result<bool, StoreError>;
     /// Reads an event in flight.
     fn in_flight_event(&mut self, key: &EventKey) -> Result<Option<InFlightEvent>, StoreError>;

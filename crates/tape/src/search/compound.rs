@@ -8,8 +8,8 @@ const MAX_COMPOUND_PARTS: usize = 16;
 
 /// Term with punctuation, such as `src/fork.rs`, split into words.
 ///
-/// It matches a sequence of these words that is separated only by punctuation, of any kind. The total number of typos is
-/// limited as in a single word of the same length.
+/// It matches a sequence of these words that is separated only by punctuation, of any kind. The total number of typos
+/// is limited as in a single word of the same length.
 ///
 /// ```
 /// use capstan_tape::TextSearch;

@@ -7,8 +7,8 @@ use crate::{Entry, EntryOrder, TapeSlice, TextSearch};
 /// Number of entries that are read at once.
 const SCAN_PAGE_SIZE: usize = 1000;
 
-/// Search that reads all entries, without I/O of its own: it names the next page to read until the limit or the end of the
-/// slice is reached.
+/// Search that reads all entries, without I/O of its own: it names the next page to read until the limit or the end of
+/// the slice is reached.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

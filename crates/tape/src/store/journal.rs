@@ -37,8 +37,8 @@ pub trait JournalStore: Send + Sync + 'static {
     async fn read(&self, tape: &TapeName, slice: &TapeSlice) -> Result<Vec<Entry>, StoreError>;
 
     /// Entries of a slice that a search matches, in its order and up to its limit: the entries of
-    /// [`read`](Self::read) for which [`TextSearch::matches`] is true. A store with an index may find them without reading
-    /// the slice.
+    /// [`read`](Self::read) for which [`TextSearch::matches`] is true. A store with an index may find them without
+    /// reading the slice.
     async fn search(&self, tape: &TapeName, slice: &TapeSlice, search: &TextSearch) -> Result<Vec<Entry>, StoreError> {
         search_by_scan(self, tape, slice, search).await
     }

@@ -1,8 +1,8 @@
 //! Contracts of stores.
 //!
-//! A store implements small traits by what they serve: [`JournalStore`] (tapes, entries, commits), [`LedgerStore`] (runs),
-//! [`InboxStore`] (accepted events), [`OutboxStore`] (messages to be sent), [`KeyValueStore`], [`LeaseStore`] and
-//! [`BlobStore`]. [`Store`] is all of them. Writes of all kinds are facts of one [`Batch`](crate::Batch): only
+//! A store implements small traits by what they serve: [`JournalStore`] (tapes, entries, commits), [`LedgerStore`]
+//! (runs), [`InboxStore`] (accepted events), [`OutboxStore`] (messages to be sent), [`KeyValueStore`], [`LeaseStore`]
+//! and [`BlobStore`]. [`Store`] is all of them. Writes of all kinds are facts of one [`Batch`](crate::Batch): only
 //! [`JournalStore::commit`] writes.
 //!
 //! A listing has a page method, which a store implements, and a method that returns [`RowPages`].

@@ -38,7 +38,8 @@ pub struct RowPages<'a, T> {
 }
 
 impl<'a, T: Clone> RowPages<'a, T> {
-    /// Listing whose pages are read by `fetch`, with the last row of the previous page and the number of rows as arguments.
+    /// Listing whose pages are read by `fetch`, with the last row of the previous page and the number of rows as
+    /// arguments.
     pub(crate) fn new(fetch: impl FnMut(Option<T>, usize) -> RowPage<'a, T> + Send + 'a) -> Self {
         Self { fetch: Box::new(fetch), page: Vec::new().into_iter(), last: None, is_started: false }
     }

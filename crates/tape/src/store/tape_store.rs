@@ -7,8 +7,8 @@ use crate::{Entry, IntegrityProblem, StoreError, TapeSlice};
 
 /// External store of entries, provided by a plugin.
 ///
-/// The host commits to its [`Store`](crate::Store) first, replicates the entries right after, and reads both until then. A
-/// tape store only needs to return the entries that were appended.
+/// The host commits to its [`Store`](crate::Store) first, replicates the entries right after, and reads both until
+/// then. A tape store only needs to return the entries that were appended.
 #[async_trait]
 pub trait TapeStore: Send + Sync + 'static {
     /// Stores entries of a tape. An entry may be repeated after a crash, so ids that are already stored are skipped.
