@@ -1,23 +1,24 @@
-//! What a message does that comes while a turn is going on in its session.
+//! Admission of messages that arrive during a turn.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a message does that comes while a turn is going on in its session. In a session that is free it simply has its
-/// turn.
+/// Handling of a message that arrives while its session is running a turn. An idle session starts a turn at once,
+/// whatever the mode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AdmissionMode {
-    /// It has a turn of its own, after those before it.
+    /// Queue the message for its own turn, in order of arrival.
     #[default]
     FollowUp,
-    /// It is taken into the run at its next step; a runner that cannot be steered leaves it for a turn of its own.
+    /// Pass the message to the active run at its next step. If the runner does not support steering, the message gets
+    /// its own turn.
     Steer,
-    /// It waits, and all that wait become one turn.
+    /// Queue the message; all queued messages become one turn.
     Collect,
-    /// The run is cancelled, and it has the next turn.
+    /// Cancel the active run; the message gets the next turn.
     Interrupt,
-    /// It is let go.
+    /// Drop the message.
     Drop,
 }
 
@@ -25,7 +26,7 @@ impl AdmissionMode {
     /// Every mode.
     pub const MODES: [Self; 5] = [Self::FollowUp, Self::Steer, Self::Collect, Self::Interrupt, Self::Drop];
 
-    /// The mode as it is written.
+    /// Name of the mode, as in JSON and configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::FollowUp => "follow_up",
@@ -36,7 +37,7 @@ impl AdmissionMode {
         }
     }
 
-    /// The mode of this name.
+    /// Mode with this name.
     pub fn parse(text: &str) -> Option<Self> {
         Self::MODES.into_iter().find(|mode| mode.as_str() == text)
     }

@@ -1,4 +1,4 @@
-//! How the host refuses a runner.
+//! Errors of the run API.
 
 use std::fmt;
 
@@ -7,49 +7,49 @@ use serde::{Deserialize, Serialize};
 
 use crate::FailureCode;
 
-/// An answer of the run API that is not a result.
+/// Error response of the run API.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct ApiError {
-    /// What kind of refusal it is.
+    /// Kind of error.
     pub code: ApiErrorCode,
-    /// What happened, fit to be shown.
+    /// Description that may be shown to users.
     pub message: String,
-    /// Whether the same call may succeed later.
+    /// True if the same call may succeed later.
     #[serde(default)]
     pub retryable: bool,
-    /// A stable code of the cause, where there is one (`model-unreachable`).
+    /// Stable code of the cause, if there is one (`model-unreachable`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<FailureCode>,
 }
 
 impl ApiError {
-    /// A refusal that will not change by asking again.
+    /// Error that a retry does not resolve.
     pub fn new(code: ApiErrorCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), retryable: false, cause: None }
     }
 
-    /// The same refusal, naming its cause.
+    /// Adds the code of the cause.
     pub fn with_cause(self, cause: impl Into<FailureCode>) -> Self {
         Self { cause: Some(cause.into()), ..self }
     }
 }
 
-/// The kinds of refusal.
+/// Kinds of run-API errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ApiErrorCode {
-    /// The grant does not cover it.
+    /// The grant does not cover the call.
     Unauthorized,
-    /// There is no such thing.
+    /// The requested object does not exist.
     NotFound,
-    /// The run's time is up, or it was cancelled.
+    /// The run timed out or was cancelled.
     DeadlineExceeded,
-    /// More than the host takes.
+    /// The request or response exceeds a size limit.
     PayloadTooLarge,
-    /// Too often.
+    /// The call exceeds a rate limit.
     RateLimited,
-    /// The call makes no sense.
+    /// The arguments are invalid.
     InvalidArgument,
     /// The host or the provider failed.
     RuntimeError,

@@ -1,21 +1,21 @@
-//! Artifacts: contents that are too large for a conversation.
+//! Artifacts: content that is too large for a conversation.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{ArtifactId, BlobHash};
 
-/// Description of an artifact. It stands on the tape of the run that made it.
+/// Description of an artifact, recorded on the tape of the run that created it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Artifact {
     /// Id of the artifact.
     pub id: ArtifactId,
     /// Name for people: `bash`, `report.csv`.
     pub name: String,
-    /// Media type of the content, as `text/plain`.
+    /// Media type of the content, such as `text/plain`.
     pub media_type: String,
     /// Size of the content.
     pub bytes: u64,
-    /// Hash of the content, which is stored once.
+    /// Hash of the content; equal content is stored once.
     pub hash: BlobHash,
 }

@@ -1,4 +1,4 @@
-//! Which runner serves which events, and with what.
+//! Bindings: the assignment of events to runners, with configuration and policies.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,36 +10,36 @@ use crate::{
     ResourceAccess, RunnerId, StateLimits, StateScope, StorageArea, TapeAccess, ToolOperation, WorkspaceId,
 };
 
-/// The standing order that matches events to a runner.
+/// Rule that assigns matching events to a runner.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Binding {
-    /// Its name.
+    /// Id of the binding.
     pub binding_id: BindingId,
-    /// Where it applies.
+    /// Workspace, bot, channel, conversation, thread and actor that the binding is limited to.
     #[serde(default)]
     pub scope: BindingScope,
-    /// The event types it takes: names, or the beginning of names as in `group.*`; empty takes all.
+    /// Event types that match: names, or prefixes such as `group.*`; empty matches all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub event_types: Vec<String>,
-    /// What else must be true of an event.
+    /// Further conditions on an event; all must hold.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub filters: Vec<EventFilter>,
-    /// The runner that serves them.
+    /// Runner that serves the events.
     pub runner_id: RunnerId,
-    /// What the runner is configured with.
+    /// Configuration of the runner.
     #[serde(default)]
     pub runner_config: JsonObject,
-    /// What the runner may use.
+    /// Resources that the runner may use.
     #[serde(default)]
     pub resource_policy: ResourcePolicy,
-    /// What the runner may keep.
+    /// State that the runner may store.
     #[serde(default)]
     pub state_policy: StatePolicy,
-    /// How its answers are delivered.
+    /// Delivery of the replies.
     #[serde(default)]
     pub delivery_policy: DeliveryPolicy,
-    /// Whether it is in force.
+    /// False to disable the binding.
     #[serde(default = "yes")]
     pub enabled: bool,
 }
@@ -48,7 +48,7 @@ fn yes() -> bool {
     true
 }
 
-/// Where a binding applies; a field that is absent applies everywhere.
+/// Scope of a binding; an absent field matches every value.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BindingScope {
@@ -67,29 +67,30 @@ pub struct BindingScope {
     /// The thread of the conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<String>,
-    /// Whoever did what the event tells.
+    /// The actor of the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor_id: Option<String>,
 }
 
-/// Something that must be true of an event. All that is said of the field must hold.
+/// Condition on one field of an event. All given tests must hold.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EventFilter {
-    /// The field of the event, with dots between the parts: `metadata.lang`, `input.text`.
+    /// Path of the field, separated by dots: `metadata.lang`, `input.text`.
     pub field: String,
-    /// It is one of these.
+    /// The value is one of these.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub one_of: Vec<Value>,
-    /// It is a text in which this stands.
+    /// The value is a string that contains this text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contains: Option<String>,
-    /// It is there, or it is not.
+    /// The field is present (`true`) or absent (`false`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exists: Option<bool>,
 }
 
-/// What a binding lets its runner use. What is absent is not cut: the runner may use what its descriptor asks for.
+/// Resources that a binding allows its runner. An absent field allows everything that the runner's descriptor requests,
+/// unless the field says otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ResourcePolicy {
@@ -102,74 +103,74 @@ pub struct ResourcePolicy {
     /// Knowledge bases, by id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub knowledge_bases: Option<ResourceAccess<KnowledgeOperation>>,
-    /// The history of conversations.
+    /// Conversation history.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub history: Option<OperationSet<HistoryOperation>>,
-    /// The log of events.
+    /// Event log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub events: Option<OperationSet<EventOperation>>,
-    /// How far history and events reach. More than the conversation needs the binding's word.
+    /// Range of history and events. Anything beyond the conversation must be allowed here.
     pub reach: ReadScope,
-    /// The artifacts of the session.
+    /// Artifacts of the session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub artifacts: Option<OperationSet<ArtifactOperation>>,
-    /// Contents kept by the host.
+    /// Content stored by the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage: Option<OperationSet<StorageArea>>,
-    /// Actions on the platform, by name. They need the binding's word.
+    /// Platform actions, by name. Absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub platform_api: Option<AllowList>,
-    /// The session's tape.
+    /// Tape of the session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tape: Option<TapeAccess>,
     /// Child runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub children: Option<bool>,
-    /// Messages that come while the run goes on.
+    /// Messages that arrive during the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steering: Option<bool>,
-    /// Whether a comma command with an unknown name runs as a shell command; absent: on the cli only.
+    /// Run a comma command with an unknown name as a shell command; absent: on the `cli` channel only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shell_commands: Option<bool>,
-    /// What is said of single tools.
+    /// Approval rules for tool calls; the first matching rule applies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<ApprovalRule>,
 }
 
-/// What a binding lets its runner keep in the host.
+/// State that a binding allows its runner to store in the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct StatePolicy {
-    /// Whether it may keep state at all.
+    /// Allow the runner to store state.
     pub enabled: bool,
-    /// For whom; absent: for all it asks for.
+    /// Allowed scopes; absent: all that the runner requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scopes: Option<OperationSet<StateScope>>,
-    /// How much in each scope.
+    /// Limits for each scope.
     pub limits: StateLimits,
 }
 
-/// How answers are delivered.
+/// Delivery of replies.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DeliveryPolicy {
-    /// Whether stream events are kept from the channel.
+    /// Do not send stream events to the channel.
     pub no_stream: bool,
-    /// What a message does that comes while a turn is going on; absent: what the channel says.
+    /// Handling of messages that arrive during a turn; absent: the channel's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admission: Option<AdmissionMode>,
-    /// The channel to answer on, where the event does not say.
+    /// Channel for replies if the event names none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_channel: Option<ChannelName>,
-    /// The chat to answer in, there or on the event's own channel; absent: the one that the event says.
+    /// Chat for replies, on `output_channel` or the event's own channel; absent: the chat that the event names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chat_id: Option<ChatId>,
-    /// Whether nothing is sent at all: what is said stands on the tape alone.
+    /// Send nothing: replies are recorded on the tape only.
     pub silent: bool,
 }
 
 impl Binding {
-    /// The most a run under it can use, whoever serves it.
+    /// Upper limit of a run's permissions under this binding, whichever runner serves it.
     pub fn max_permissions(&self) -> PermissionSet {
         let policy = &self.resource_policy;
         let everything = PermissionSet::all();

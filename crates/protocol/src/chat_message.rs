@@ -1,4 +1,4 @@
-//! Messages as a model reads them, in the form of OpenAI chat.
+//! Messages for models, in the format of OpenAI chat completions.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,13 +6,13 @@ use serde_json::Value;
 
 use crate::{Content, JsonObject, ToolCall};
 
-/// Who speaks.
+/// Role of a message's author.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MessageRole {
     /// The host or the operator.
     System,
-    /// The person.
+    /// The user.
     User,
     /// The model.
     Assistant,
@@ -23,21 +23,21 @@ pub enum MessageRole {
 /// One message of a conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ChatMessage {
-    /// Who speaks.
+    /// Role of a message's author.
     pub role: MessageRole,
-    /// What is said; empty on a message that only calls tools.
+    /// Content of the message; empty if the message only calls tools.
     #[serde(default)]
     pub content: Content,
-    /// The calls an assistant message makes.
+    /// Tool calls of an assistant message.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
-    /// The call a tool message answers.
+    /// Id of the call that a tool message answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
-    /// The tool that answered, or the name of the speaker.
+    /// Name of the tool that answered, or of the author.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Keys this type has no field for, and opaque provider data.
+    /// Other keys, and opaque provider data.
     #[serde(flatten)]
     pub extra: JsonObject,
 }
@@ -47,22 +47,22 @@ impl ChatMessage {
         Self { role, content, tool_calls: Vec::new(), tool_call_id: None, name: None, extra: JsonObject::new() }
     }
 
-    /// A message of the person.
+    /// Message of the user.
     pub fn user(content: impl Into<Content>) -> Self {
         Self::new(MessageRole::User, content.into())
     }
 
-    /// A message of the model.
+    /// Message of the model.
     pub fn assistant(content: impl Into<Content>) -> Self {
         Self::new(MessageRole::Assistant, content.into())
     }
 
-    /// An assistant message that calls tools.
+    /// Assistant message that calls tools.
     pub fn from_tool_calls(tool_calls: Vec<ToolCall>) -> Self {
         Self { tool_calls, ..Self::new(MessageRole::Assistant, Content::default()) }
     }
 
-    /// The answer of a tool.
+    /// Result of a tool call.
     pub fn tool_result(call_id: impl Into<String>, name: impl Into<String>, content: impl Into<Content>) -> Self {
         Self {
             tool_call_id: Some(call_id.into()),
@@ -71,7 +71,7 @@ impl ChatMessage {
         }
     }
 
-    /// The message as a JSON object, as it stands in the payload of a `message` entry.
+    /// Message as a JSON object: the payload of a `message` entry.
     pub fn to_payload(&self) -> JsonObject {
         match serde_json::to_value(self) {
             Ok(Value::Object(map)) => map,

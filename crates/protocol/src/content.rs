@@ -1,13 +1,13 @@
-//! What a message says: text, or parts in the form of OpenAI chat.
+//! Content of messages: text, or parts in the format of OpenAI chat completions.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::JsonObject;
 
-/// The content of a message: plain text or a list of parts.
+/// Content of a message: plain text or a list of parts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "a content is a text or a list of parts, which are objects")]
+#[serde(untagged, expecting = "content must be a string or a list of parts, which are objects")]
 pub enum Content {
     /// Plain text.
     Text(String),
@@ -16,7 +16,7 @@ pub enum Content {
 }
 
 impl Content {
-    /// The text of the content; parts that are not text are left out.
+    /// Text of the content; parts that are not text are omitted.
     pub fn text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -27,7 +27,7 @@ impl Content {
         }
     }
 
-    /// Whether there is nothing in it: no text and no part.
+    /// Returns true if the content has neither text nor parts.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Text(text) => text.is_empty(),
@@ -54,17 +54,17 @@ impl From<String> for Content {
     }
 }
 
-/// One part of a message. Parts of a type not known here are kept as they are.
+/// One part of a message. Parts of unknown types are preserved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "a part is an object with a type, as {\"type\": \"text\", \"text\": \"...\"}")]
 pub enum ContentPart {
-    /// A part whose type is known.
+    /// Part of a known type.
     Known(KnownPart),
-    /// A part of another type, kept whole.
+    /// Part of another type, or a known part with further fields.
     Other(JsonObject),
 }
 
-/// The parts every provider client understands.
+/// Parts that every provider client supports.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum KnownPart {
@@ -75,16 +75,16 @@ pub enum KnownPart {
     },
     /// An image by URL, `data:` URLs included.
     ImageUrl {
-        /// Where the image is.
+        /// URL of the image.
         image_url: ImageUrl,
     },
 }
 
-/// Where an image is, and how closely to look at it.
+/// URL of an image and the resolution at which a model reads it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImageUrl {
-    /// An `https:` or `data:` URL.
+    /// `https:` or `data:` URL.
     pub url: String,
     /// `low`, `high` or `auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -92,17 +92,17 @@ pub struct ImageUrl {
 }
 
 impl ContentPart {
-    /// A text part.
+    /// Text part.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Known(KnownPart::Text { text: text.into() })
     }
 
-    /// An image part.
+    /// Image part.
     pub fn image(url: impl Into<String>) -> Self {
         Self::Known(KnownPart::ImageUrl { image_url: ImageUrl { url: url.into(), detail: None } })
     }
 
-    /// The text, if this part is text.
+    /// Text of the part, if it has any.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Known(KnownPart::Text { text }) => Some(text),

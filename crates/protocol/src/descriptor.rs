@@ -1,4 +1,4 @@
-//! What a runner says of itself.
+//! Descriptors: the declaration of a runner's capabilities, permissions and configuration.
 
 use std::collections::BTreeMap;
 
@@ -9,37 +9,37 @@ use serde_json::Value;
 
 use crate::{PermissionSet, RunnerId};
 
-/// A runner as the registry knows it.
+/// Registered description of a runner.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Descriptor {
-    /// Its id, such as `builtin:agent`.
+    /// Id of the runner, such as `builtin:agent`.
     pub id: RunnerId,
-    /// Who runs it.
+    /// Location of the runner's code.
     pub source: RunnerSource,
-    /// A name to show.
+    /// Display name.
     pub label: LocalizedText,
-    /// What it is for.
+    /// Purpose of the runner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<LocalizedText>,
-    /// What it can do.
+    /// Capabilities of the runner.
     #[serde(default)]
     pub capabilities: RunnerCapabilities,
-    /// The most it needs.
+    /// All permissions that the runner can make use of.
     pub permissions: PermissionSet,
-    /// What it cannot do without: a binding that grants less is refused when it is saved. `"all"` for names means any one
-    /// of them.
+    /// Permissions without which the runner does not work: a binding that grants less cannot be saved. `"all"` for
+    /// names means at least one.
     #[serde(default)]
     pub requires: PermissionSet,
-    /// What its configuration in a binding must look like, as a JSON Schema; absent: it takes none.
+    /// JSON Schema of the runner's configuration in a binding; absent: the runner has no configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_schema: Option<Value>,
-    /// The plugin it comes from.
+    /// Plugin that provides the runner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plugin: Option<PluginRef>,
 }
 
 impl Descriptor {
-    /// A runner of this id and name that can do nothing and needs nothing.
+    /// Describes a runner without capabilities and permissions.
     pub fn new(id: impl Into<RunnerId>, label: impl Into<LocalizedText>) -> Self {
         Self {
             id: id.into(),
@@ -55,18 +55,18 @@ impl Descriptor {
     }
 }
 
-/// A text for people: one for all of them, or one for each language.
+/// Text for people, with optional translations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "a label is a text, or an object with a text for each language")]
+#[serde(untagged, expecting = "a label must be a string, or an object with a string for each language")]
 pub enum LocalizedText {
-    /// The same for everybody.
+    /// One text for all languages.
     Plain(String),
-    /// By language, such as `en` or `zh_Hans`.
+    /// Texts by language, such as `en` or `zh_Hans`.
     ByLanguage(BTreeMap<String, String>),
 }
 
 impl LocalizedText {
-    /// The text for a language: its own, else the English one, else any.
+    /// Text in this language, with English and then any other language as fallback.
     pub fn text(&self, language: &str) -> &str {
         match self {
             Self::Plain(text) => text,
@@ -91,32 +91,32 @@ impl From<String> for LocalizedText {
     }
 }
 
-/// A plugin, as a runner refers to it.
+/// Reference from a runner to its plugin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PluginRef {
-    /// Who made it.
+    /// Author of the plugin.
     pub author: String,
-    /// Its name.
+    /// Name of the plugin.
     pub name: String,
-    /// Its version.
+    /// Version of the plugin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }
 
-/// Whether a runner keeps state in the host.
+/// Runner's use of state that the host stores.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HostStateRequirement {
-    /// It never does.
+    /// The runner stores no state in the host.
     #[default]
     None,
-    /// It does where it may.
+    /// The runner stores state if its grant allows it.
     Optional,
-    /// It cannot do without.
+    /// The runner does not work without stored state.
     Required,
 }
 
-/// Where a runner's code lives.
+/// Location of a runner's code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunnerSource {
@@ -126,47 +126,47 @@ pub enum RunnerSource {
     HostAdapter,
 }
 
-/// What a runner can do.
+/// Capabilities that a runner declares.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(clippy::struct_excessive_bools, reason = "a wire format of independent declarations")]
 pub struct RunnerCapabilities {
-    /// It emits `message.delta`.
+    /// Emits `message.delta`.
     #[serde(default)]
     pub streaming: bool,
-    /// It calls tools.
+    /// Calls tools.
     #[serde(default)]
     pub tool_calling: bool,
-    /// It asks knowledge bases.
+    /// Queries knowledge bases.
     #[serde(default)]
     pub knowledge_retrieval: bool,
-    /// It serves events that are not messages.
+    /// Serves events that are not messages.
     #[serde(default)]
     pub event_context: bool,
-    /// It asks for actions on the platform.
+    /// Requests platform actions.
     #[serde(default)]
     pub platform_api: bool,
-    /// It ends soon when it is cancelled.
+    /// Ends promptly after cancellation.
     #[serde(default)]
     pub interrupt: bool,
-    /// It remembers something of a conversation over its runs.
+    /// Keeps information about a conversation across runs.
     #[serde(default)]
     pub stateful_session: bool,
-    /// Whether it keeps state in the host.
+    /// Use of state that the host stores.
     #[serde(default)]
     pub host_state: HostStateRequirement,
-    /// It asks people while it works.
+    /// Asks the user questions during a run.
     #[serde(default)]
     pub interactions: bool,
-    /// It reads images and other parts.
+    /// Reads images and other content parts.
     #[serde(default)]
     pub multimodal_input: bool,
-    /// It keeps its own context: the host gives it the event and handles, no history.
+    /// Manages its own context: the host passes the event and handles, but no history.
     #[serde(default)]
     pub self_managed_context: bool,
-    /// It asks for messages that came while it works.
+    /// Fetches messages that arrive during a run.
     #[serde(default)]
     pub steering: bool,
-    /// Whatever it does, it does through the host: a run of it that a crash cut off can be taken up again.
+    /// Has all its effects through the host, so that a run interrupted by a crash can be resumed.
     #[serde(default)]
     pub effects_through_host: bool,
 }

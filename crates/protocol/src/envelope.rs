@@ -1,4 +1,7 @@
-//! An event as somebody writes it down: only what must be said, and nothing that is not known.
+//! Strict parsing of event envelopes written by users and programs.
+//!
+//! An envelope is the JSON form of an [`Event`] with defaults for most fields. Unknown fields are rejected, so that a
+//! misspelled field does not go unnoticed.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -8,50 +11,50 @@ use crate::{
     Timestamp, WorkspaceId,
 };
 
-/// Why an envelope is no event.
+/// Error in an event envelope.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EnvelopeError {
-    /// It is not a JSON object.
+    /// The envelope is not a JSON object.
     #[error("an envelope is a JSON object")]
     NotObject,
-    /// It lacks a field.
+    /// A required field is missing.
     #[error("the field {field} is missing")]
     Missing {
-        /// The field.
+        /// Path of the field.
         field: &'static str,
     },
-    /// It has a field that no event has.
+    /// A field is unknown.
     #[error("there is no field {field}; known: {known}")]
     Unknown {
-        /// The field.
+        /// Path of the field.
         field: String,
-        /// Those there are.
+        /// Known fields at this level.
         known: String,
     },
-    /// A field is not what it should be.
+    /// A field has an invalid value.
     #[error("the field {field} is not valid: {detail}")]
     Invalid {
-        /// The field.
+        /// Path of the field.
         field: String,
-        /// What is wrong.
+        /// Description of the problem.
         detail: String,
     },
 }
 
-/// The fields of fields.
+/// Known fields of nested objects.
 const NESTED_ENVELOPE_FIELDS: [(&str, &[&str]); 4] = [
     ("input", &["text", "contents"]),
     ("actor", &["id", "name"]),
     ("subject", &["type", "id"]),
     ("delivery", &["output_channel", "chat_id", "reply_to"]),
 ];
-/// The types of parts of an input.
+/// Types of content parts that an input may have.
 const CONTENT_PART_TYPES: [&str; 5] = ["text", "image_url", "input_image", "input_audio", "file"];
-/// The longest name of anything, in bytes.
+/// Maximum length of an id or name, in bytes.
 const MAX_ENVELOPE_NAME_LEN: usize = 1024;
 
 impl Event {
-    /// What an envelope can have, what it must have first.
+    /// Fields of an envelope, required ones first.
     pub const ENVELOPE_FIELDS: [&str; 14] = [
         "event_type",
         "source",
@@ -69,8 +72,8 @@ impl Event {
         "metadata",
     ];
 
-    /// An event from its envelope. `event_type`, `source` and `input` must be there; the rest has defaults: a new event id,
-    /// and nothing.
+    /// Parses an envelope. `event_type`, `source` and `input` are required; `event_id` is generated if absent, and all
+    /// other fields default to empty.
     pub fn from_envelope(envelope: Value) -> Result<Self, EnvelopeError> {
         let Value::Object(mut fields) = envelope else { return Err(EnvelopeError::NotObject) };
         check_known_fields("", fields.keys(), &Self::ENVELOPE_FIELDS)?;
@@ -106,7 +109,7 @@ impl Event {
             metadata: take_field::<Option<JsonObject>>(&mut fields, "metadata")?.unwrap_or_default(),
         };
         event.check_names()?;
-        event.input.contents.iter().enumerate().try_for_each(|(place, part)| check_part(place, part))?;
+        event.input.contents.iter().enumerate().try_for_each(|(index, part)| check_part(index, part))?;
         Ok(event)
     }
 
@@ -116,7 +119,7 @@ impl Event {
         };
         let is_type = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
         if self.event_type.is_empty() || self.event_type.len() > 128 || !self.event_type.chars().all(is_type) {
-            return invalid("event_type", "it is a name like message.received, in small letters");
+            return invalid("event_type", "it must be a lower-case name such as message.received");
         }
         let names = [
             ("source", Some(self.source.as_str())),
@@ -135,18 +138,18 @@ impl Event {
                 return invalid(field, "it is empty");
             }
             if name.len() > MAX_ENVELOPE_NAME_LEN || name.contains(char::is_control) {
-                return invalid(field, "it is too long, or has control characters");
+                return invalid(field, "it is too long, or contains control characters");
             }
         }
         Ok(())
     }
 }
 
-/// A part that no model could be shown would be taken and never seen.
-fn check_part(place: usize, part: &ContentPart) -> Result<(), EnvelopeError> {
+/// Rejects parts that no provider client can send to a model, and which would otherwise be ignored silently.
+fn check_part(index: usize, part: &ContentPart) -> Result<(), EnvelopeError> {
     let ContentPart::Other(fields) = part else { return Ok(()) };
     let invalid = |detail: String| {
-        let field = format!("input.contents[{place}]");
+        let field = format!("input.contents[{index}]");
         Err(EnvelopeError::Invalid { field, detail })
     };
     let Some(kind) = fields.get("type").and_then(Value::as_str) else {
@@ -155,24 +158,25 @@ fn check_part(place: usize, part: &ContentPart) -> Result<(), EnvelopeError> {
     if !CONTENT_PART_TYPES.contains(&kind) {
         return invalid(format!("there is no type {kind:?}; known: {}", CONTENT_PART_TYPES.join(", ")));
     }
-    let content = fields.get(if kind == "input_image" { "image_url" } else { kind });
-    let is_there = match kind {
+    let field = if kind == "input_image" { "image_url" } else { kind };
+    let content = fields.get(field);
+    let is_valid = match kind {
         "text" => content.is_some_and(Value::is_string),
         "image_url" => content.is_some_and(|image| image["url"].is_string()),
         "input_image" => content.is_some_and(|image| image.is_string() || image["url"].is_string()),
         _ => content.is_some_and(Value::is_object),
     };
-    if is_there { Ok(()) } else { invalid(format!("a part of the type {kind} has no {kind} that can be read")) }
+    if is_valid { Ok(()) } else { invalid(format!("a part of type {kind} needs a valid {field}")) }
 }
 
 fn check_known_fields<'a>(
-    place: &str,
-    mut found: impl Iterator<Item = &'a String>,
+    prefix: &str,
+    mut fields: impl Iterator<Item = &'a String>,
     known: &[&str],
 ) -> Result<(), EnvelopeError> {
-    match found.find(|field| !known.contains(&field.as_str())) {
+    match fields.find(|field| !known.contains(&field.as_str())) {
         None => Ok(()),
-        Some(field) => Err(EnvelopeError::Unknown { field: format!("{place}{field}"), known: known.join(", ") }),
+        Some(field) => Err(EnvelopeError::Unknown { field: format!("{prefix}{field}"), known: known.join(", ") }),
     }
 }
 
@@ -193,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn g01_an_envelope_needs_a_type_a_source_and_an_input() {
+    fn g01_envelope_needs_a_type_a_source_and_an_input() {
         let event =
             parse_envelope(json!({"event_type": "api.invoked", "source": "api", "input": {"text": "go"}})).unwrap();
         assert_eq!((event.event_type.as_str(), event.input.plain_text()), ("api.invoked", "go"));
@@ -206,21 +210,21 @@ mod tests {
     }
 
     #[test]
-    fn g01_a_part_that_no_model_could_be_shown_is_refused() {
+    fn g01_content_part_that_no_model_can_read_is_rejected() {
         let with = |part: Value| {
             let text = json!({"type": "text", "text": "look"});
             parse_envelope(json!({"event_type": "api.invoked", "source": "api", "input": {"contents": [text, part]}}))
         };
-        for (part, why) in [
+        for (part, reason) in [
             (json!({"foo": 1}), "input.contents[1] is not valid: it has no type; known: text, image_url"),
             (json!({"type": "nope"}), "input.contents[1] is not valid: there is no type \"nope\"; known: text"),
-            (json!({"type": "text"}), "a part of the type text has no text that can be read"),
-            (json!({"type": "image_url", "image_url": "x"}), "a part of the type image_url has no image_url"),
-            (json!({"type": "file", "file": "x"}), "a part of the type file has no file"),
+            (json!({"type": "text"}), "a part of type text needs a valid text"),
+            (json!({"type": "image_url", "image_url": "x"}), "a part of type image_url needs a valid image_url"),
+            (json!({"type": "file", "file": "x"}), "a part of type file needs a valid file"),
             (json!(5), "input is not valid: a part is an object with a type"),
         ] {
-            let refused = with(part.clone()).unwrap_err();
-            assert!(refused.contains(why), "{part}: {refused}");
+            let error = with(part.clone()).unwrap_err();
+            assert!(error.contains(reason), "{part}: {error}");
         }
         for part in [
             json!({"type": "text", "text": "cached", "cache_control": {"type": "ephemeral"}}),
@@ -233,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn g01_what_is_wrong_with_an_envelope_is_named() {
+    fn g01_envelope_errors_name_the_field_and_the_problem() {
         let with = |field: &str, value: Value| {
             let mut envelope = json!({"event_type": "api.invoked", "source": "api", "input": {"text": "go"}});
             envelope[field] = value;

@@ -1,93 +1,95 @@
-//! The envelope every inbound thing becomes: a message, a member who joined, a schedule that fired.
+//! Events: the common form of everything that reaches the host, such as messages, membership changes and schedules.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{ChannelName, ChatId, Content, ContentPart, EventId, JsonObject, SessionId, Timestamp, WorkspaceId};
 
-/// Stable names of event types. The set is open: a source may use others.
+/// Stable names of event types. The set is open: sources may use others.
 pub mod event_type {
-    /// Somebody said something to the bot.
+    /// A user sent a message to the bot.
     pub const MESSAGE_RECEIVED: &str = "message.received";
-    /// Somebody took a message back.
+    /// A user recalled a message.
     pub const MESSAGE_RECALLED: &str = "message.recalled";
-    /// Somebody joined a group.
+    /// A member joined a group.
     pub const GROUP_MEMBER_JOINED: &str = "group.member_joined";
-    /// Somebody wants to be a friend of the bot.
+    /// A user sent the bot a friend request.
     pub const FRIEND_REQUEST_RECEIVED: &str = "friend.request_received";
-    /// An entry of the schedule fired.
+    /// A scheduled entry became due.
     pub const SCHEDULE_TRIGGERED: &str = "schedule.triggered";
-    /// A program asked.
+    /// A program called the API.
     pub const API_INVOKED: &str = "api.invoked";
 }
 
-/// Something that happened, in the one form the host knows.
+/// Occurrence at a source, in the form that all parts of the host share.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Event {
-    /// Unique within `(source, bot_id)`: the same id twice is the same event.
+    /// Unique within `(source, bot_id)`: a repeated id is the same event.
     pub event_id: EventId,
-    /// What happened, such as `message.received`.
+    /// Type of the event, such as `message.received`.
     pub event_type: String,
-    /// When it happened at the source, if the source says.
+    /// Time of the event at the source, if the source provides it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_time: Option<Timestamp>,
-    /// Where it came from: the channel, by default.
+    /// Source of the event: by default, the channel.
     pub source: ChannelName,
-    /// Which bot account received it.
+    /// Bot account that received the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bot_id: Option<String>,
-    /// The workspace it belongs to.
+    /// Workspace of the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace_id: Option<WorkspaceId>,
-    /// The chat at the source.
+    /// Chat at the source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<String>,
-    /// The thread within the chat.
+    /// Thread within the chat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<String>,
-    /// The session it belongs to: the source's wish before it is resolved, the resolved id afterwards.
+    /// Session of the event: the one that the source requests before it is resolved, the resolved one afterwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
-    /// Who did it.
+    /// Originator of the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<ActorRef>,
-    /// What it was done to.
+    /// Target of the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<SubjectRef>,
-    /// What was said or sent with it.
+    /// Text and attachments of the event.
     #[serde(default)]
     pub input: EventInput,
-    /// Where an answer goes.
+    /// Destination of replies.
     #[serde(default)]
     pub delivery: DeliveryTarget,
-    /// The payload of the platform, by reference.
+    /// Reference to the platform's own payload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw_ref: Option<RawPayloadRef>,
-    /// Whatever else the source wants to pass on.
+    /// Further data from the source.
     #[serde(default, skip_serializing_if = "JsonObject::is_empty")]
     pub metadata: JsonObject,
 }
 
 impl Event {
-    /// The metadata key that says whether a message is addressed to the bot: a mention, a reply to it, a private chat.
+    /// Metadata key of the flag that marks a message as addressed to the bot: a mention, a reply to the bot, a private
+    /// chat.
     pub const ADDRESSED_KEY: &str = "addressed";
 
-    /// Whether the message is addressed to the bot. A source that does not say only passes on what is.
+    /// Returns true if the message is addressed to the bot. Sources that do not set the flag pass on addressed messages
+    /// only.
     pub fn is_addressed(&self) -> bool {
         self.metadata.get(Self::ADDRESSED_KEY).and_then(serde_json::Value::as_bool).unwrap_or(true)
     }
 
-    /// Whether somebody said something to the bot, or a program did in their place.
+    /// Returns true if the event is a message from a user, or from a program on behalf of a user.
     pub fn is_message(&self) -> bool {
         matches!(self.event_type.as_str(), event_type::MESSAGE_RECEIVED | event_type::API_INVOKED)
     }
 
-    /// The line of a command, if the event is one. What merely happened commands nothing, whatever it says.
+    /// Line of a comma command, if the event is one. Only messages can be commands, whatever the text of other events.
     pub fn command_line(&self) -> Option<&str> {
         self.input.command_line().filter(|_| self.is_message())
     }
 
-    /// A message from a channel and chat, with a new event id.
+    /// Message from a channel and chat, with a new event id.
     pub fn message(channel: impl Into<ChannelName>, chat_id: impl Into<String>, text: impl Into<String>) -> Self {
         Self {
             event_id: EventId::generate(),
@@ -108,18 +110,19 @@ impl Event {
         }
     }
 
-    /// The channel an answer goes to: `delivery.output_channel`, else the source.
+    /// Channel of replies: `delivery.output_channel`, or else the source.
     pub fn channel(&self) -> ChannelName {
         self.delivery.output_channel.clone().unwrap_or_else(|| self.source.clone())
     }
 
-    /// The chat an answer goes to: `delivery.chat_id`, else the conversation, else `default`.
+    /// Chat of replies: `delivery.chat_id`, or else the conversation, or else `default`.
     pub fn chat_id(&self) -> ChatId {
         let chat = self.delivery.chat_id.clone();
         chat.unwrap_or_else(|| ChatId::new(self.conversation_id.as_deref().unwrap_or("default")))
     }
 
-    /// The session this event belongs to when nobody says otherwise: its own, else `channel:chat_id`, each `default` when absent.
+    /// Session to use if no hook resolves another: the event's own, or else `source:conversation_id`, each `default` if
+    /// absent.
     pub fn fallback_session(&self) -> SessionId {
         if let Some(session) = self.session_id.as_ref().filter(|s| !s.as_str().is_empty()) {
             return session.clone();
@@ -131,10 +134,10 @@ impl Event {
     }
 }
 
-/// What an event says.
+/// Text and attachments of an event.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EventInput {
-    /// The text, if any.
+    /// Text, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// Further parts: images and other attachments.
@@ -143,17 +146,17 @@ pub struct EventInput {
 }
 
 impl EventInput {
-    /// The plain text, empty when there is none.
+    /// Plain text; empty if there is none.
     pub fn plain_text(&self) -> &str {
         self.text.as_deref().unwrap_or_default()
     }
 
-    /// The line of a command, which starts with a comma, without the comma; nothing if this is no command.
+    /// Line of a comma command, without the comma; `None` if the text is not a command.
     pub fn command_line(&self) -> Option<&str> {
         parse_command_line(self.plain_text())
     }
 
-    /// Text and parts as one content.
+    /// Text and attachments as one content.
     pub fn content(&self) -> Content {
         if self.contents.is_empty() {
             return Content::Text(self.plain_text().to_owned());
@@ -163,50 +166,51 @@ impl EventInput {
     }
 }
 
-/// The line of a command, if the text is one: `,help` is the command `help`.
+/// Line of a comma command, if the text is one: `,help` is the command `help`.
 pub fn parse_command_line(text: &str) -> Option<&str> {
     let line = text.trim_start().strip_prefix(',')?.trim();
     (!line.is_empty()).then_some(line)
 }
 
-/// Where an answer goes.
+/// Destination of replies.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeliveryTarget {
-    /// The channel to answer on, when it is not the source.
+    /// Channel for replies, if it is not the source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_channel: Option<ChannelName>,
-    /// The chat to answer in, when it is not the conversation.
+    /// Chat for replies, if it is not the conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chat_id: Option<ChatId>,
-    /// The message to answer to.
+    /// Message to reply to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<String>,
 }
 
-/// Who did something.
+/// Originator of an event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ActorRef {
-    /// The id at the source.
+    /// Id at the source.
     pub id: String,
-    /// A name to show.
+    /// Display name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
-/// What something was done to: a message, a member, a group.
+/// Target of an event: a message, a member, a group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SubjectRef {
-    /// What kind of thing it is.
+    /// Type of the target.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The id at the source.
+    /// Id at the source.
     pub id: String,
 }
 
-/// The platform's own payload, kept in the store: with the event's acceptance if it is short, otherwise as a blob.
+/// Reference to the platform's own payload in the store: part of the acceptance record if it is short, otherwise a
+/// blob.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RawPayloadRef {
-    /// The hash of its content.
+    /// Hash of the payload.
     pub blob: crate::BlobHash,
 }
 
@@ -215,7 +219,7 @@ mod tests {
     use super::Event;
 
     #[test]
-    fn t02_the_fallback_session_is_channel_and_chat_each_default_when_absent() {
+    fn t02_fallback_session_is_channel_and_chat_each_default_if_absent() {
         let mut event = Event::message("telegram", "42", "hi");
         assert_eq!(event.fallback_session().as_str(), "telegram:42");
         event.conversation_id = None;

@@ -1,4 +1,4 @@
-//! Authority as a value: what a runner asks for, and what a run was given.
+//! Grants: the authority of a run as a value.
 
 use std::collections::BTreeSet;
 
@@ -7,28 +7,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::PermissionSet;
 
-/// Which things of a kind may be used, by name.
+/// Allowed resources of a kind, by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AllowList {
-    /// All of them.
+    /// All resources.
     All,
-    /// These and no others.
+    /// Only the named resources.
     Only(BTreeSet<String>),
 }
 
 impl AllowList {
-    /// None of them.
+    /// Empty list, which allows nothing.
     pub fn none() -> Self {
         Self::Only(BTreeSet::new())
     }
 
-    /// These and no others.
+    /// Only the named resources.
     pub fn only<S: Into<String>>(names: impl IntoIterator<Item = S>) -> Self {
         Self::Only(names.into_iter().map(Into::into).collect())
     }
 
-    /// Whether this one may be used.
+    /// Returns true if the list allows this name.
     pub fn allows(&self, name: &str) -> bool {
         match self {
             Self::All => true,
@@ -36,7 +36,7 @@ impl AllowList {
         }
     }
 
-    /// What both allow.
+    /// Names that both lists allow.
     pub fn intersect(&self, other: &Self) -> Self {
         match (self, other) {
             (Self::All, access) | (access, Self::All) => access.clone(),
@@ -45,70 +45,71 @@ impl AllowList {
     }
 }
 
-/// How far a run may reach into its session's tape. Ordered: more includes less.
+/// Access of a run to its session's tape. Ordered: each level includes the previous one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TapeAccess {
-    /// Not at all.
+    /// No access.
     #[default]
     None,
-    /// Views, anchors, search.
+    /// Views, anchors and search.
     Read,
     /// Also notes and handoffs.
     Write,
 }
 
-/// What one run may do: frozen when the run begins, stored with it, and the only thing asked afterwards.
+/// Authority of one run: computed when the run begins, stored with it, and from then on the only source of permission
+/// checks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Grant {
-    /// What it may use.
+    /// Permissions of the run.
     #[serde(flatten)]
     pub may: PermissionSet,
-    /// Whether a comma command with an unknown name may run as a shell command.
+    /// Allow a comma command with an unknown name to run as a shell command.
     #[serde(default)]
     pub shell_commands: bool,
-    /// What is said of single tools that it may use. The first rule that fits a call counts; none allows it.
+    /// Approval rules for tool calls. The first matching rule applies; a call that matches none is allowed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<ApprovalRule>,
-    /// How much it may keep, if it may keep anything.
+    /// Limits of stored state, if the run may store any.
     #[serde(default)]
     pub state_limits: StateLimits,
 }
 
-/// Whether a call needs a word from somebody.
+/// Rule that allows or denies a tool call, or requires approval by a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ApprovalRule {
-    /// The tool, by name; `*` at its end stands for anything, as in `fs.*`.
+    /// Name of the tool; a `*` at the end matches any suffix, as in `fs.*`.
     pub tool: String,
-    /// Only calls in whose arguments this text stands; absent: all.
+    /// Match only calls whose arguments contain this text; absent: all calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub containing: Option<String>,
-    /// What is decided.
+    /// Decision about matching calls.
     pub decision: ApprovalDecision,
 }
 
-/// What is decided about a call.
+/// Decision about a tool call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalDecision {
-    /// It is made.
+    /// Make the call.
     Allow,
-    /// Somebody is asked. Where there is nobody to ask, it is denied.
+    /// Ask a person. If no person can be asked, the call is denied.
     Ask,
-    /// It is not made.
+    /// Deny the call.
     Deny,
 }
 
-/// How much a runner may keep in one scope.
+/// Limits of the state that a runner may store in one scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct StateLimits {
-    /// How many keys.
+    /// Maximum number of keys.
     pub keys: u64,
-    /// How large a value is, as JSON.
+    /// Maximum size of one value, as JSON.
     pub value_bytes: u64,
-    /// How much all keys and values count for together.
+    /// Maximum size of all keys and values together.
     pub total_bytes: u64,
 }
 
@@ -123,7 +124,7 @@ mod tests {
     use super::AllowList;
 
     #[test]
-    fn an_intersection_allows_what_both_allow() {
+    fn intersection_allows_only_names_in_both_lists() {
         let a = AllowList::only(["bash", "help"]);
         let b = AllowList::only(["help", "fs.read"]);
         assert_eq!(a.intersect(&b), AllowList::only(["help"]));

@@ -1,5 +1,5 @@
-//! Ids as newtypes, so that a session id is never passed where a run id belongs. Each is in many places at once, so all of
-//! them share its text.
+//! Ids as newtypes, so that a session id cannot be passed in place of a run id. Ids are cloned often, so clones share
+//! their text.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A value that cannot serve as an id.
+/// Invalid id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {value:?} is not valid: {reason}")]
 pub struct IdError {
-    /// Which kind of id was meant.
+    /// Kind of id.
     pub what: &'static str,
-    /// The text that was refused.
+    /// Rejected text.
     pub value: String,
-    /// What is wrong with it.
+    /// Reason of the rejection.
     pub reason: &'static str,
 }
 
@@ -27,12 +27,12 @@ macro_rules! text_id {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Names the thing by this text.
+            /// Id with this text.
             pub fn new(text: impl Into<String>) -> Self {
                 Self(text.into().into())
             }
 
-            /// The text of the id.
+            /// Text of the id.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -59,70 +59,70 @@ macro_rules! text_id {
 }
 
 text_id!(
-    /// A conversation: the key of its tape, its lane, its lease and its state.
+    /// Id of a session: the key of its tape, actor, lease and state.
     SessionId
 );
 text_id!(
-    /// One execution of a runner.
+    /// Id of a run, one execution of a runner.
     RunId
 );
 text_id!(
-    /// Something that happened, unique within its source and bot.
+    /// Id of an event, unique within its source and bot.
     EventId
 );
 text_id!(
-    /// Which runner serves which events, and with what.
+    /// Id of a binding.
     BindingId
 );
 text_id!(
-    /// A runner, such as `builtin:agent` or `plugin:author/name/runner`.
+    /// Id of a runner, such as `builtin:agent` or `plugin:author/name/runner`.
     RunnerId
 );
 text_id!(
-    /// A channel, such as `cli`.
+    /// Name of a channel, such as `cli`.
     ChannelName
 );
 text_id!(
-    /// A chat within a channel.
+    /// Id of a chat within a channel.
     ChatId
 );
 text_id!(
-    /// A plugin, by the name it registered under.
+    /// Name under which a plugin is registered.
     PluginName
 );
 text_id!(
-    /// A workspace: its resolved path when it was first seen.
+    /// Id of a workspace: its resolved path at first use.
     WorkspaceId
 );
 text_id!(
-    /// The content hash of a blob, in hex.
+    /// Content hash of a blob, in hexadecimal.
     BlobHash
 );
 
 text_id!(
-    /// An artifact, by the run that made it and its number there.
+    /// Id of an artifact: the run that created it and a number within the run.
     ArtifactId
 );
 text_id!(
-    /// An action on a platform, by the run that asked for it and its number there.
+    /// Id of a platform action: the run that requested it and a number within the run.
     ActionId
 );
 
 impl RunId {
-    /// A new run id, ordered by time.
+    /// New run id; ids sort by time.
     pub fn generate() -> Self {
         Self::new(format!("run-{}", uuid::Uuid::now_v7()))
     }
 }
 
 impl EventId {
-    /// A new event id, for sources that have none of their own.
+    /// New event id, for sources without ids of their own.
     pub fn generate() -> Self {
         Self::new(format!("evt-{}", uuid::Uuid::now_v7()))
     }
 }
 
-/// The position of an entry on its tape: increasing, never used twice.
+/// Position of an entry on its tape. Ids increase and are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct EntryId(pub u64);
@@ -140,7 +140,7 @@ impl fmt::Display for EntryId {
     }
 }
 
-/// The name of a tape. It may become a file name, so it is checked where it is made.
+/// Name of a tape. Validated on construction, because it may become a file name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
 pub struct TapeName(Arc<str>);
@@ -148,7 +148,7 @@ pub struct TapeName(Arc<str>);
 impl TapeName {
     const MAX_TAPE_NAME_LEN: usize = 200;
 
-    /// Checks that the text can name a tape: no separators, no control characters, no leading dot, at most 200 bytes.
+    /// Validates a tape name: no path separators, no control characters, no leading dot, 1 to 200 bytes.
     pub fn parse(text: impl Into<String>) -> Result<Self, IdError> {
         let value = text.into();
         let reason = if value.is_empty() {
@@ -165,7 +165,7 @@ impl TapeName {
         Err(IdError { what: "tape name", value, reason })
     }
 
-    /// The text of the name.
+    /// Text of the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -190,9 +190,9 @@ mod tests {
     use super::TapeName;
 
     #[test]
-    fn a_tape_name_cannot_leave_its_directory() {
-        for bad in ["", ".", "..", "../x", "a/b", "a\\b", "a\0b", ".hidden", &"x".repeat(201)] {
-            assert!(TapeName::parse(bad).is_err(), "{bad:?}");
+    fn tape_name_cannot_leave_its_directory() {
+        for invalid in ["", ".", "..", "../x", "a/b", "a\\b", "a\0b", ".hidden", &"x".repeat(201)] {
+            assert!(TapeName::parse(invalid).is_err(), "{invalid:?}");
         }
         assert!(TapeName::parse("0f3a__9c1d").is_ok());
         assert!(serde_json::from_str::<TapeName>("\"../x\"").is_err());

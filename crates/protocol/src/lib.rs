@@ -1,11 +1,13 @@
-//! The vocabulary of Capstan as plain data.
+//! Data types of Capstan: everything that crosses a boundary (channel, plugin process, store, HTTP API).
 //!
-//! Everything that crosses a boundary (a channel, a plugin process, the store, the HTTP API) is one of these types:
-//! [`Event`], [`Outbound`], [`Content`], [`StreamEvent`], [`RunContext`], [`RunResult`], [`Binding`], [`Descriptor`],
-//! [`Grant`], and the ids that name them. The crate does no I/O and holds no logic beyond what keeps a value valid; [`Clock`] and
-//! [`RetryBackoff`] are here because every crate that decides by time takes them as arguments.
+//! - [`Event`], [`OutboundMessage`], [`Content`], [`StreamEvent`]: traffic with channels;
+//! - [`Binding`], [`Descriptor`], [`PermissionSet`], [`Grant`]: assignment and authority of runners;
+//! - [`RunContext`], [`RunResult`] and [`run_api`]: input, output and host calls of a run;
+//! - [`ErrorCode`] and the ids.
 //!
-//! The JSON Schemas of these types are generated into `schema/` by [`schema::documents`] and checked in.
+//! The crate does no I/O and has no logic beyond validation. [`Clock`] and [`RetryBackoff`] are here because every
+//! crate that depends on time takes them as arguments. [`schema::schema_files`] generates the JSON Schemas that are
+//! checked in under `schema/`.
 
 mod action;
 mod admission_mode;
@@ -78,5 +80,5 @@ pub use timestamp::Timestamp;
 pub use tool::{ToolCall, ToolFunction, ToolName, ToolOutput, ToolSpec};
 pub use truncation::{truncate_bytes, truncate_chars};
 
-/// An open JSON object: the `extra` of a type, the state of an anchor, the metadata of an event.
+/// JSON object without a fixed structure: the `extra` of a type, the state of an anchor, the metadata of an event.
 pub type JsonObject = serde_json::Map<String, serde_json::Value>;

@@ -1,13 +1,13 @@
-//! What somebody cannot do without, beside what is granted.
+//! Comparison of required permissions with granted ones.
 
 use serde_json::Value;
 
 use crate::{AllowList, OperationSet, PermissionSet, ResourceAccess, ResourceOperation};
 
 impl PermissionSet {
-    /// What is required and not in here, in the words of a policy; empty: everything is.
+    /// Required permissions that this set lacks, written as in a policy.
     ///
-    /// Of models, tools, knowledge bases and actions, [`Access::All`] requires any one of them.
+    /// For models, tools, knowledge bases and actions, [`AllowList::All`] requires at least one.
     pub fn missing_permissions(&self, required: &Self) -> Vec<String> {
         let mut missing = Vec::new();
         missing.extend(missing_access("models", &self.models, &required.models));
@@ -19,7 +19,7 @@ impl PermissionSet {
         missing.extend(missing_operations("artifacts", self.artifacts, required.artifacts));
         missing.extend(missing_operations("state", self.state, required.state));
         missing.extend(missing_operations("storage", self.storage, required.storage));
-        // None is what nobody requires, and any one is what requires all of them.
+        // An empty list requires nothing; `AllowList::All` requires at least one action.
         if required.platform_api != AllowList::none() {
             missing.extend(missing_names("platform_api", &self.platform_api, &required.platform_api));
         }
@@ -33,22 +33,22 @@ impl PermissionSet {
 
 fn missing_access<O: ResourceOperation + serde::Serialize>(
     field: &str,
-    given: &ResourceAccess<O>,
+    granted: &ResourceAccess<O>,
     required: &ResourceAccess<O>,
 ) -> Option<String> {
     if required.operations.is_empty() {
         return None;
     }
-    missing_operations(field, given.operations, required.operations)
-        .or_else(|| missing_names(field, &given.names, &required.names))
+    missing_operations(field, granted.operations, required.operations)
+        .or_else(|| missing_names(field, &granted.names, &required.names))
 }
 
-fn missing_names(field: &str, given: &AllowList, required: &AllowList) -> Option<String> {
+fn missing_names(field: &str, granted: &AllowList, required: &AllowList) -> Option<String> {
     match required {
-        AllowList::All if *given == AllowList::none() => Some(format!("any of the {field}")),
+        AllowList::All if *granted == AllowList::none() => Some(format!("any of the {field}")),
         AllowList::All => None,
         AllowList::Only(names) => {
-            let missing: Vec<&str> = names.iter().filter(|name| !given.allows(name)).map(String::as_str).collect();
+            let missing: Vec<&str> = names.iter().filter(|name| !granted.allows(name)).map(String::as_str).collect();
             (!missing.is_empty()).then(|| format!("{} of the {field}", missing.join(", ")))
         }
     }
@@ -56,22 +56,22 @@ fn missing_names(field: &str, given: &AllowList, required: &AllowList) -> Option
 
 fn missing_operations<O: ResourceOperation + serde::Serialize>(
     field: &str,
-    given: OperationSet<O>,
+    granted: OperationSet<O>,
     required: OperationSet<O>,
 ) -> Option<String> {
     let missing: Vec<String> = required
         .iter()
-        .filter(|operation| !given.contains(operation))
+        .filter(|operation| !granted.contains(operation))
         .map(|operation| to_policy_text(&operation))
         .collect();
     (!missing.is_empty()).then(|| format!("{} of {field}", missing.join(", ")))
 }
 
-fn missing_level<T: PartialOrd + serde::Serialize>(field: &str, given: &T, required: &T) -> Option<String> {
-    (given < required).then(|| format!("{field} = {}", to_policy_text(required)))
+fn missing_level<T: PartialOrd + serde::Serialize>(field: &str, granted: &T, required: &T) -> Option<String> {
+    (granted < required).then(|| format!("{field} = {}", to_policy_text(required)))
 }
 
-/// A value as it is written in a policy.
+/// Value as written in a policy.
 fn to_policy_text(value: &impl serde::Serialize) -> String {
     serde_json::to_value(value).as_ref().map(Value::to_string).unwrap_or_default()
 }
@@ -81,7 +81,7 @@ mod tests {
     use crate::{AllowList, ModelOperation, PermissionSet, ResourceAccess, StateScope, TapeAccess, ToolOperation};
 
     #[test]
-    fn g05_what_is_required_is_lacking_where_less_is_granted() {
+    fn g05_required_permissions_that_are_not_granted_are_listed() {
         let required = PermissionSet {
             models: ResourceAccess { names: AllowList::All, operations: [ModelOperation::Stream].into() },
             tools: ResourceAccess { names: AllowList::only(["bash"]), operations: [ToolOperation::Call].into() },

@@ -1,4 +1,4 @@
-//! A call of a model as data: what is sent, and what came back.
+//! Model calls as data: request, options and output.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ChatMessage, IdError, JsonObject, ToolCall, ToolSpec, Usage};
 
-/// A model, as `provider:name`.
+/// Id of a model, written `provider:name`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 pub struct ModelId {
@@ -18,12 +18,12 @@ pub struct ModelId {
 }
 
 impl ModelId {
-    /// The provider, such as `openai`.
+    /// Provider, such as `openai`.
     pub fn provider(&self) -> &str {
         &self.provider
     }
 
-    /// The model's name at the provider; empty where a provider has only one.
+    /// Name of the model at the provider; empty for a provider with only one model.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -62,54 +62,54 @@ impl fmt::Display for ModelId {
     }
 }
 
-/// Everything that is sent to a model.
+/// Request to a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelRequest {
-    /// Which model.
+    /// Model to call.
     pub model: ModelId,
-    /// The system prompt; empty for none.
+    /// System prompt; empty for none.
     #[serde(default)]
     pub system: String,
     /// The conversation.
     pub messages: Vec<ChatMessage>,
-    /// The tools it may call.
+    /// Tools that the model may call.
     #[serde(default)]
     pub tools: Arc<[ToolSpec]>,
-    /// How it should answer.
+    /// Options of the call.
     #[serde(default)]
     pub options: ModelOptions,
 }
 
-/// How a model should answer; what is not set is left to the provider.
+/// Options of a model call; the provider decides about absent ones.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelOptions {
-    /// The most tokens it may write.
+    /// Maximum number of tokens in the output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u32>,
-    /// How much it should think before it answers.
+    /// Reasoning effort before the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<Reasoning>,
 }
 
-/// How much a model should think before it answers.
+/// Reasoning effort of a model before it answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reasoning {
-    /// Not at all, where it can be told so.
+    /// No reasoning, if the provider can turn it off.
     None,
-    /// A little.
+    /// Low effort.
     Low,
-    /// Some.
+    /// Medium effort.
     Medium,
-    /// Much.
+    /// High effort.
     High,
 }
 
 impl Reasoning {
-    /// Every one of them.
+    /// Every level.
     pub const LEVELS: [Self; 4] = [Self::None, Self::Low, Self::Medium, Self::High];
 
-    /// The word as it is written.
+    /// Name of the level, as in JSON and configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -120,18 +120,18 @@ impl Reasoning {
     }
 }
 
-/// What a model call came to, collected from its stream.
+/// Complete output of a model call, collected from its stream.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelOutput {
-    /// What it said.
+    /// Text of the answer.
     pub text: String,
-    /// The tools it wants called.
+    /// Tool calls that the model requests.
     #[serde(default)]
     pub tool_calls: Vec<ToolCall>,
-    /// What it used, as far as reported.
+    /// Token usage, as far as the provider reported it.
     #[serde(default)]
     pub usage: Option<Usage>,
-    /// Opaque provider data that must come back with this message.
+    /// Opaque provider data that later requests must include with this message.
     #[serde(default, skip_serializing_if = "JsonObject::is_empty")]
     pub provider_meta: JsonObject,
 }
@@ -141,7 +141,7 @@ mod tests {
     use super::ModelId;
 
     #[test]
-    fn a_model_is_provider_and_name() {
+    fn model_id_is_provider_and_name() {
         let id: ModelId = "openai:gpt-5:beta".parse().unwrap();
         assert_eq!((id.provider(), id.name()), ("openai", "gpt-5:beta"));
         assert_eq!("demo:".parse::<ModelId>().unwrap().name(), "");

@@ -1,4 +1,4 @@
-//! A set of operations on a kind of resource.
+//! Sets of operations on a kind of resource.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,18 +8,18 @@ use std::ops::BitAnd;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What can be done with a kind of resource: at most sixteen things.
+/// Operation on a kind of resource. A kind has at most sixteen operations.
 pub trait ResourceOperation: Copy + Ord + 'static {
-    /// All of it, in order.
+    /// All operations, in order.
     const VARIANTS: &'static [Self];
 
-    /// Its place among all, from zero.
+    /// Position in `VARIANTS`.
     fn bit_index(self) -> u8;
 }
 
-/// Some operations, each once and in order. Written as a list of their names.
+/// Ordered set of operations, serialised as a list of their names.
 ///
-/// Every run has several of these, and they are compared and cut with every event: each is one number.
+/// Represented as a bit mask, because every run has several sets, which are compared and intersected for every event.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OperationSet<O> {
     bits: u16,
@@ -27,57 +27,57 @@ pub struct OperationSet<O> {
 }
 
 impl<O: ResourceOperation> OperationSet<O> {
-    /// None of them.
+    /// Empty set.
     pub const fn none() -> Self {
         Self { bits: 0, marker: PhantomData }
     }
 
-    /// All of them.
+    /// Set of all operations.
     pub fn all() -> Self {
         O::VARIANTS.iter().copied().collect()
     }
 
-    /// Whether this is one of them.
+    /// Returns true if the set contains the operation.
     pub fn contains(&self, operation: &O) -> bool {
         self.bits & bit_mask(*operation) != 0
     }
 
-    /// Whether each of these is one of the others too.
+    /// Returns true if `other` contains every operation of this set.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.bits & !other.bits == 0
     }
 
-    /// Keeps those of which this is true.
+    /// Keeps the operations for which `keep` returns true.
     pub fn retain(&mut self, keep: impl Fn(&O) -> bool) {
         *self = self.iter().filter(keep).collect();
     }
 
-    /// Adds one. Says whether it was not there.
+    /// Adds an operation. Returns true if the set did not contain it.
     pub fn insert(&mut self, operation: O) -> bool {
         let is_new = !self.contains(&operation);
         self.bits |= bit_mask(operation);
         is_new
     }
 
-    /// Takes one out. Says whether it was there.
+    /// Removes an operation. Returns true if the set contained it.
     pub fn remove(&mut self, operation: &O) -> bool {
-        let was_there = self.contains(operation);
+        let was_present = self.contains(operation);
         self.bits &= !bit_mask(*operation);
-        was_there
+        was_present
     }
 
-    /// Each of them, in order.
+    /// Operations of the set, in order.
     pub fn iter(&self) -> impl Iterator<Item = O> + use<O> {
         let bits = self.bits;
         O::VARIANTS.iter().copied().filter(move |operation| bits & bit_mask(*operation) != 0)
     }
 
-    /// How many there are.
+    /// Number of operations.
     pub fn len(&self) -> usize {
         self.bits.count_ones() as usize
     }
 
-    /// Whether there are none.
+    /// Returns true if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.bits == 0
     }
@@ -115,7 +115,7 @@ impl<O: ResourceOperation, const N: usize> From<[O; N]> for OperationSet<O> {
 impl<O: ResourceOperation> BitAnd for OperationSet<O> {
     type Output = Self;
 
-    /// Those that are in both.
+    /// Intersection of both sets.
     fn bitand(self, other: Self) -> Self {
         Self { bits: self.bits & other.bits, marker: PhantomData }
     }
@@ -159,7 +159,7 @@ mod tests {
     use crate::{ModelOperation, StateScope};
 
     #[test]
-    fn k03_operations_are_a_set_that_is_written_as_a_list_in_order() {
+    fn k03_operation_set_is_serialised_as_an_ordered_list() {
         let some: OperationSet<ModelOperation> =
             [ModelOperation::Stream, ModelOperation::Invoke, ModelOperation::Stream].into();
         assert_eq!(serde_json::to_value(some).unwrap(), json!(["invoke", "stream"]));
@@ -171,9 +171,9 @@ mod tests {
     }
 
     #[test]
-    fn k03_every_operation_has_its_own_place() {
-        for (place, scope) in StateScope::VARIANTS.iter().enumerate() {
-            assert_eq!(usize::from(scope.bit_index()), place);
+    fn k03_every_operation_has_its_own_bit() {
+        for (index, scope) in StateScope::VARIANTS.iter().enumerate() {
+            assert_eq!(usize::from(scope.bit_index()), index);
             assert_eq!(OperationSet::from([*scope]).iter().collect::<Vec<_>>(), [*scope]);
         }
         assert_eq!(OperationSet::<StateScope>::all().len(), StateScope::VARIANTS.len());

@@ -25,7 +25,7 @@ pub enum OutboxStatus {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         possible_duplicate: bool,
     },
-    /// Dead letter: given up, its text stays readable.
+    /// Dead letter: not retried any more, its text stays readable.
     Undelivered {
         /// Failure that the channel reported.
         reason: String,

@@ -1,18 +1,18 @@
-//! What became of an accepted event.
+//! Outcomes of accepted events.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{ChannelName, Event, EventId, FailureCode, RunId};
 
-/// The identity of an event: its id within its source and bot.
+/// Identity of an event: its id within its source and bot.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct EventKey {
-    /// Where it came from.
+    /// Source of the event.
     pub source: ChannelName,
-    /// The bot that received it; empty where the source has none.
+    /// Bot that received the event; empty for a source without bots.
     pub bot_id: String,
-    /// Its id there.
+    /// Id of the event at the source.
     pub event_id: EventId,
 }
 
@@ -26,38 +26,38 @@ impl From<&Event> for EventKey {
     }
 }
 
-/// The one end of an accepted event.
+/// Final result of an accepted event. Every event is settled with exactly one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
-    /// The turn ended and there was something to say.
+    /// The turn ended with a reply.
     Replied {
-        /// The text of the reply.
+        /// Text of the reply.
         text: String,
     },
-    /// The turn ended and nothing was to be said.
+    /// The turn ended without a reply.
     Silent,
-    /// Taken into another event's run.
+    /// Folded into the run of another event.
     Folded {
-        /// The run that took it in.
+        /// Run that ingested the event.
         run_id: RunId,
     },
-    /// Admission let it go.
+    /// Dropped by admission.
     Dropped,
-    /// Its run was cancelled.
+    /// The run was cancelled.
     Cancelled,
-    /// The turn failed and the user was told.
+    /// The turn failed and the user was notified.
     Failed {
-        /// The notice, as it was sent.
+        /// Text of the notice.
         notice: String,
-        /// The stable code of what went wrong, where there is one.
+        /// Stable code of the failure, if there is one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         code: Option<FailureCode>,
     },
 }
 
 impl Outcome {
-    /// The name of the outcome as it is written.
+    /// Name of the outcome, as in JSON.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Replied { .. } => "replied",

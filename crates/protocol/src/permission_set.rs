@@ -1,4 +1,4 @@
-//! What there is to be allowed: every resource a run can reach, and what can be done with it.
+//! Permissions: the resources that a run can use, and the operations on them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -26,13 +26,13 @@ macro_rules! operations {
 }
 
 operations! {
-    /// What can be done with a model.
+    /// Operation on a model.
     ModelOperation {
-        /// Ask it and wait for the whole answer.
+        /// Call the model and wait for the complete answer.
         Invoke,
-        /// Ask it and read the answer as it comes.
+        /// Call the model and stream the answer.
         Stream,
-        /// Have it order texts by how well they fit.
+        /// Rank texts by relevance.
         Rerank,
         /// Count tokens.
         CountTokens,
@@ -40,69 +40,69 @@ operations! {
 }
 
 operations! {
-    /// What can be done with a tool.
+    /// Operation on a tool.
     ToolOperation {
-        /// Read its description and schema.
+        /// Read the description and schema of the tool.
         Detail,
-        /// Call it.
+        /// Call the tool.
         Call,
     }
 }
 
 operations! {
-    /// What can be done with a knowledge base.
+    /// Operation on a knowledge base.
     KnowledgeOperation {
-        /// See that it is there.
+        /// List the knowledge base.
         List,
-        /// Ask it.
+        /// Query the knowledge base.
         Retrieve,
     }
 }
 
 operations! {
-    /// What can be done with the history of a conversation.
+    /// Operation on the history of a conversation.
     HistoryOperation {
-        /// Read it page by page.
+        /// Read page by page.
         Page,
-        /// Search it.
+        /// Search for a text.
         Search,
     }
 }
 
 operations! {
-    /// What can be done with the log of events.
+    /// Operation on the event log.
     EventOperation {
         /// Read one event.
         Get,
-        /// Read it page by page.
+        /// Read page by page.
         Page,
     }
 }
 
 operations! {
-    /// What can be done with artifacts.
+    /// Operation on artifacts.
     ArtifactOperation {
-        /// Read what is known about one.
+        /// Read the description of an artifact.
         Metadata,
-        /// Read its content.
+        /// Read the content of an artifact.
         Read,
-        /// Make one.
+        /// Create an artifact.
         Create,
     }
 }
 
 operations! {
-    /// For whom a runner keeps state. Each runner has its own.
+    /// Scope of a runner's stored state. Runners do not share state.
     StateScope {
         /// The conversation.
         Conversation,
-        /// Whoever did what the event tells.
+        /// The actor of the event.
         Actor,
-        /// What it was done to.
+        /// The subject of the event.
         Subject,
         /// The binding.
         Binding,
-        /// The runner itself, whatever binding it serves.
+        /// The runner itself, across all bindings.
         Runner,
         /// The workspace.
         Workspace,
@@ -110,45 +110,46 @@ operations! {
 }
 
 operations! {
-    /// Where a runner keeps contents under names.
+    /// Area in which a runner stores content by name.
     StorageArea {
-        /// The plugin it belongs to.
+        /// The plugin of the runner.
         Plugin,
-        /// The workspace, which all runners share.
+        /// The workspace, shared by all runners.
         Workspace,
         /// The binding.
         Binding,
     }
 }
 
-/// How far reading history and events goes.
+/// Range of history and events that a run may read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReadScope {
     /// The current conversation.
     #[default]
     Conversation,
-    /// Every conversation of the workspace.
+    /// All conversations of the workspace.
     Workspace,
 }
 
-/// Some resources of a kind, and what can be done with them.
+/// Allowed resources of a kind, and the allowed operations on them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "ResourceAccessForm<O>", bound(deserialize = "O: ResourceOperation + Deserialize<'de>"))]
 #[schemars(rename = "{O}Access")]
 pub struct ResourceAccess<O: ResourceOperation> {
-    /// Which of them.
+    /// Allowed resources.
     pub names: AllowList,
-    /// What can be done with those.
+    /// Allowed operations.
     pub operations: OperationSet<O>,
 }
 
-/// The forms in which [`Uses`] may be written: `["invoke"]` means all names, `"all"` and `{"only": [..]}` all operations.
+/// Accepted forms of [`ResourceAccess`]: `["invoke"]` means all names; `"all"` and `{"only": [..]}` mean all
+/// operations.
 #[derive(Deserialize, JsonSchema)]
 #[serde(
     untagged,
     bound(deserialize = "O: ResourceOperation + Deserialize<'de>"),
-    expecting = "this is none of: a list of operations; \"all\"; { only = [NAMES] }; { names = .., operations = [..] }"
+    expecting = "expected a list of operations, \"all\", { only = [NAMES] } or { names = .., operations = [..] }"
 )]
 #[schemars(rename = "{O}AccessForm")]
 enum ResourceAccessForm<O: ResourceOperation> {
@@ -179,38 +180,38 @@ impl<O: ResourceOperation> From<ResourceAccessForm<O>> for ResourceAccess<O> {
 }
 
 impl<O: ResourceOperation> ResourceAccess<O> {
-    /// Everything with all of them.
+    /// All operations on all resources.
     pub fn all() -> Self {
         Self { names: AllowList::All, operations: OperationSet::all() }
     }
 
-    /// Nothing with any of them.
+    /// No operation on any resource.
     pub fn none() -> Self {
         Self { names: AllowList::none(), operations: OperationSet::none() }
     }
 
-    /// Everything with these and no others.
+    /// All operations on the named resources.
     pub fn only<S: Into<String>>(names: impl IntoIterator<Item = S>) -> Self {
         Self { names: AllowList::only(names), operations: OperationSet::all() }
     }
 
-    /// Whether this can be done with this one.
+    /// Returns true if the operation on the named resource is allowed.
     pub fn allows(&self, operation: O, name: &str) -> bool {
         self.operations.contains(&operation) && self.names.allows(name)
     }
 
-    /// Whether this can be done with any of them.
+    /// Returns true if the operation is allowed on at least one resource.
     pub fn allows_any(&self, operation: O) -> bool {
         self.operations.contains(&operation) && self.names != AllowList::none()
     }
 
-    /// What both allow.
+    /// Permissions that both allow.
     pub fn intersect(&self, other: &Self) -> Self {
         Self { names: self.names.intersect(&other.names), operations: self.operations & other.operations }
     }
 }
 
-/// Everything that can be allowed. A runner asks for some of it, a binding allows some of it, a run has some of it.
+/// Set of permissions: those that a runner requests, those that a binding allows, or those that a run has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct PermissionSet {
@@ -220,28 +221,28 @@ pub struct PermissionSet {
     pub tools: ResourceAccess<ToolOperation>,
     /// Knowledge bases, by id.
     pub knowledge_bases: ResourceAccess<KnowledgeOperation>,
-    /// The history of conversations.
+    /// Conversation history.
     pub history: OperationSet<HistoryOperation>,
-    /// The log of events.
+    /// Event log.
     pub events: OperationSet<EventOperation>,
-    /// How far history and events reach.
+    /// Range of history and events.
     pub reach: ReadScope,
-    /// The artifacts of the session.
-    #[serde(deserialize_with = "all_or_these")]
+    /// Artifacts of the session.
+    #[serde(deserialize_with = "list_or_bool")]
     pub artifacts: OperationSet<ArtifactOperation>,
-    /// State kept by the host.
+    /// State stored by the host.
     pub state: OperationSet<StateScope>,
-    /// Contents kept by the host.
+    /// Content stored by the host.
     pub storage: OperationSet<StorageArea>,
-    /// Actions on the platform, by name.
+    /// Platform actions, by name.
     pub platform_api: AllowList,
-    /// The session's tape.
+    /// Tape of the session.
     pub tape: TapeAccess,
-    /// The host's system prompt and continuation prompt.
+    /// System prompt and continuation prompt of the host.
     pub prompt: bool,
     /// Child runs.
     pub children: bool,
-    /// Messages that come while the run goes on.
+    /// Messages that arrive during the run.
     pub steering: bool,
 }
 
@@ -252,7 +253,7 @@ impl Default for PermissionSet {
 }
 
 impl PermissionSet {
-    /// Nothing at all.
+    /// Empty set.
     pub fn none() -> Self {
         Self {
             models: ResourceAccess::none(),
@@ -272,7 +273,7 @@ impl PermissionSet {
         }
     }
 
-    /// Everything there is.
+    /// Set of all permissions.
     pub fn all() -> Self {
         Self {
             models: ResourceAccess::all(),
@@ -292,7 +293,7 @@ impl PermissionSet {
         }
     }
 
-    /// What both allow.
+    /// Permissions that both allow.
     pub fn intersect(&self, other: &Self) -> Self {
         Self {
             models: self.models.intersect(&other.models),
@@ -313,8 +314,8 @@ impl PermissionSet {
     }
 }
 
-/// Operations as a list; a plain `true` or `false`, as older records have it, is all or none.
-fn all_or_these<'de, D, O>(deserializer: D) -> Result<OperationSet<O>, D::Error>
+/// Reads a list of operations. Older records have `true` for all operations and `false` for none.
+fn list_or_bool<'de, D, O>(deserializer: D) -> Result<OperationSet<O>, D::Error>
 where
     D: Deserializer<'de>,
     O: ResourceOperation + Deserialize<'de>,
@@ -323,16 +324,16 @@ where
     #[serde(
         untagged,
         bound(deserialize = "O: ResourceOperation + Deserialize<'de>"),
-        expecting = "this is neither a list of operations nor true or false"
+        expecting = "expected a list of operations, true or false"
     )]
     enum OperationSetForm<O: ResourceOperation> {
         All(bool),
-        These(OperationSet<O>),
+        List(OperationSet<O>),
     }
     Ok(match OperationSetForm::deserialize(deserializer)? {
         OperationSetForm::All(true) => OperationSet::all(),
         OperationSetForm::All(false) => OperationSet::none(),
-        OperationSetForm::These(operations) => operations,
+        OperationSetForm::List(operations) => operations,
     })
 }
 
@@ -344,7 +345,7 @@ mod tests {
     use crate::AllowList;
 
     #[test]
-    fn k03_uses_are_written_as_operations_as_names_or_as_both() {
+    fn k03_resource_access_is_read_from_operations_names_or_both() {
         let read = |value| serde_json::from_value::<ResourceAccess<ModelOperation>>(value).unwrap();
         let operations = [ModelOperation::Invoke, ModelOperation::Stream].into_iter().collect();
         assert_eq!(read(json!(["invoke", "stream"])), ResourceAccess { names: AllowList::All, operations });
@@ -352,16 +353,16 @@ mod tests {
         assert_eq!(read(json!({"only": ["a:b"]})), ResourceAccess::only(["a:b"]));
         assert_eq!(read(json!({"names": {"only": ["a:b"]}})), ResourceAccess::only(["a:b"]));
         assert!(!read(json!([])).allows(ModelOperation::Invoke, "a:b"));
-        for wrong in [json!(["dance"]), json!({"oparations": []}), json!(true), json!({"names": "some"})] {
-            assert!(serde_json::from_value::<ResourceAccess<ModelOperation>>(wrong).is_err());
+        for invalid in [json!(["dance"]), json!({"oparations": []}), json!(true), json!({"names": "some"})] {
+            assert!(serde_json::from_value::<ResourceAccess<ModelOperation>>(invalid).is_err());
         }
     }
 
     #[test]
-    fn k03_what_is_written_reads_back_and_what_is_not_said_is_not_asked_for() {
-        for authority in [PermissionSet::none(), PermissionSet::all()] {
-            let written = serde_json::to_value(&authority).unwrap();
-            assert_eq!(serde_json::from_value::<PermissionSet>(written).unwrap(), authority);
+    fn k03_permission_set_round_trips_and_absent_fields_allow_nothing() {
+        for permissions in [PermissionSet::none(), PermissionSet::all()] {
+            let json = serde_json::to_value(&permissions).unwrap();
+            assert_eq!(serde_json::from_value::<PermissionSet>(json).unwrap(), permissions);
         }
         assert_eq!(serde_json::from_value::<PermissionSet>(json!({})).unwrap(), PermissionSet::none());
         let old =

@@ -1,4 +1,7 @@
-//! A result as it came over a wire: read by its type, strictly where something would be done about it.
+//! Parsing of runner results from JSON.
+//!
+//! Unknown fields are ignored, except in results with an effect (state, artifacts, actions): their sender may have
+//! meant something that would not happen.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -7,37 +10,38 @@ use serde_json::Value;
 use crate::truncation::truncate_bytes;
 use crate::{Content, FailureCode, JsonObject, ResultBody, RunResult, StateScope, ToolCall, ToolOutput};
 
-/// How much of what a runner wrote is repeated where it is told what is wrong with it, in bytes.
+/// Maximum length of runner output that an error repeats, in bytes.
 const MAX_PARSE_DETAIL_LEN: usize = 200;
 
-/// Why something is no result that anybody heeds. What it repeats of the runner's own words is short.
+/// Error in a runner result. Text of the runner is truncated in it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResultParseError {
-    /// Its type is not known.
-    #[error("no result is of this type")]
+    /// The type is unknown.
+    #[error("unknown result type")]
     Unknown {
-        /// The type.
+        /// Type of the result.
         kind: String,
     },
-    /// It is not what its type says.
+    /// The fields do not match the type.
     #[error("{detail}")]
     Malformed {
-        /// The type; empty where it has none.
+        /// Type of the result; empty if it has none.
         kind: String,
-        /// What is wrong.
+        /// Description of the problem.
         detail: String,
     },
 }
 
 impl ResultParseError {
-    /// The type that it says it is of.
+    /// Type that the result claims.
     pub fn kind(&self) -> &str {
         match self {
             Self::Unknown { kind } | Self::Malformed { kind, .. } => kind,
         }
     }
 
-    /// Whether it ends its run all the same: a runner that says it is done is done, however it says so.
+    /// Returns true if the result ends its run nevertheless: a malformed `run.completed` or `run.failed` still means
+    /// that the runner is done.
     pub fn is_terminal(&self) -> bool {
         matches!(self, Self::Malformed { kind, .. } if matches!(kind.as_str(), "run.completed" | "run.failed"))
     }
@@ -48,7 +52,7 @@ impl ResultParseError {
 }
 
 impl ResultBody {
-    /// The types there are.
+    /// All result types.
     pub const RESULT_TYPES: [&'static str; 10] = [
         "message.delta",
         "reasoning.delta",
@@ -62,7 +66,7 @@ impl ResultBody {
         "run.failed",
     ];
 
-    /// Its type; of what is not read yet what it says, or nothing.
+    /// Type of the result. For an unparsed result, the type that it claims, or an empty string.
     pub fn kind(&self) -> &str {
         match self {
             Self::MessageDelta { .. } => "message.delta",
@@ -81,14 +85,13 @@ impl ResultBody {
 }
 
 impl RunResult {
-    /// A result from the object that a wire carried. Fields that no result has are passed over, except where something
-    /// would be done about the result: nobody can tell what was meant by them.
+    /// Parses a result. Unknown fields are an error in a result that has an effect, and are ignored in others.
     pub fn from_json(value: Value) -> Result<Self, ResultParseError> {
         let Value::Object(mut fields) = value else {
-            return Err(ResultParseError::malformed("", "a result is a JSON object"));
+            return Err(ResultParseError::malformed("", "a result must be a JSON object"));
         };
         let Some(Value::String(kind)) = fields.remove("type") else {
-            return Err(ResultParseError::malformed("", "the field type is missing or no text"));
+            return Err(ResultParseError::malformed("", "the field type is missing or not a string"));
         };
         if !ResultBody::RESULT_TYPES.contains(&kind.as_str()) {
             return Err(ResultParseError::Unknown { kind: truncate_detail(kind) });
@@ -97,7 +100,7 @@ impl RunResult {
         let data = match fields.remove("data") {
             None | Some(Value::Null) => JsonObject::new(),
             Some(Value::Object(data)) => data,
-            Some(_) => return Err(malformed("the field data is no object".to_owned())),
+            Some(_) => return Err(malformed("the field data is not an object".to_owned())),
         };
         let run_id = take_optional(&mut fields, "run_id").map_err(malformed)?;
         let usage = take_optional(&mut fields, "usage").map_err(malformed)?;
@@ -113,7 +116,7 @@ impl RunResult {
     }
 }
 
-/// Whether something is done about a result beside telling it.
+/// Returns true if the host acts on the result, beyond recording and streaming it.
 fn has_effect(body: &ResultBody) -> bool {
     matches!(
         body,
@@ -212,9 +215,9 @@ fn parse_body(kind: &str, data: JsonObject) -> Result<ResultBody, serde_json::Er
     })
 }
 
-fn truncate_detail(mut words: String) -> String {
-    truncate_bytes(&mut words, MAX_PARSE_DETAIL_LEN, "...");
-    words
+fn truncate_detail(mut detail: String) -> String {
+    truncate_bytes(&mut detail, MAX_PARSE_DETAIL_LEN, "...");
+    detail
 }
 
 #[cfg(test)]
@@ -248,41 +251,41 @@ mod tests {
     }
 
     #[test]
-    fn k02_what_is_written_is_read_back_whatever_its_type() {
+    fn k02_every_result_type_round_trips() {
         let usage = Usage { total_tokens: Some(3), ..Usage::default() };
         let kinds: Vec<String> = sample_bodies().iter().map(|body| body.kind().to_owned()).collect();
         assert_eq!(kinds, ResultBody::RESULT_TYPES);
         for body in sample_bodies() {
             let result = RunResult { usage: Some(usage.clone()), sequence: Some(7), ..RunResult::from(body) };
-            let written = serde_json::to_value(&result).unwrap();
-            assert_eq!(written["type"], result.body.kind());
-            assert_eq!(RunResult::from_json(written), Ok(result));
+            let json = serde_json::to_value(&result).unwrap();
+            assert_eq!(json["type"], result.body.kind());
+            assert_eq!(RunResult::from_json(json), Ok(result));
         }
     }
 
     #[test]
-    fn k02_fields_that_no_result_has_are_refused_where_something_would_be_done() {
+    fn k02_unknown_fields_are_rejected_in_results_with_an_effect() {
         for body in sample_bodies() {
             let has_effect = super::has_effect(&body);
-            let written = serde_json::to_value(RunResult::from(body)).unwrap();
-            for place in ["", "/data"] {
-                let mut odd = written.clone();
-                odd.pointer_mut(place).unwrap()["odd"] = json!(1);
-                let read = RunResult::from_json(odd);
-                assert_eq!(read.is_err(), has_effect, "{place} {read:?}");
+            let json = serde_json::to_value(RunResult::from(body)).unwrap();
+            for path in ["", "/data"] {
+                let mut extended = json.clone();
+                extended.pointer_mut(path).unwrap()["odd"] = json!(1);
+                let parsed = RunResult::from_json(extended);
+                assert_eq!(parsed.is_err(), has_effect, "{path} {parsed:?}");
             }
         }
     }
 
     #[test]
-    fn k02_data_that_says_nothing_may_be_left_out() {
+    fn k02_empty_data_may_be_omitted() {
         for value in [json!({"type": "run.completed"}), json!({"type": "run.completed", "data": null})] {
             assert_eq!(RunResult::from_json(value), Ok(ResultBody::RunCompleted { silent: false }.into()));
         }
     }
 
     #[test]
-    fn k02_what_is_no_result_is_told_in_few_words() {
+    fn k02_errors_about_malformed_results_are_short() {
         let long = "x".repeat(10_000);
         let malformed = [
             Value::Null,
@@ -304,9 +307,9 @@ mod tests {
             json!({"type": "action.requested", "data": {}}),
         ];
         for value in malformed {
-            let fault = RunResult::from_json(value.clone()).unwrap_err();
-            assert!(matches!(fault, ResultParseError::Malformed { .. }) && !fault.is_terminal(), "{value} {fault:?}");
-            assert!(fault.to_string().len() < 300, "{fault}");
+            let error = RunResult::from_json(value.clone()).unwrap_err();
+            assert!(matches!(error, ResultParseError::Malformed { .. }) && !error.is_terminal(), "{value} {error:?}");
+            assert!(error.to_string().len() < 300, "{error}");
         }
         let unknown = RunResult::from_json(json!({"type": long})).unwrap_err();
         assert!(matches!(&unknown, ResultParseError::Unknown { kind } if kind.len() < 300));

@@ -48,12 +48,12 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn x03_the_wait_doubles_with_jitter_and_has_an_end() {
+    fn x03_delay_doubles_with_jitter_up_to_a_maximum() {
         let backoff = RetryBackoff { initial_delay: Duration::from_secs(1), max_delay: Duration::from_mins(5) };
         for _ in 0..100 {
             let within = |attempts, seconds: f64| {
-                let waited = backoff.delay_after(attempts).as_secs_f64();
-                assert!((seconds * 0.5..=seconds * 1.5).contains(&waited), "{attempts}: {waited}");
+                let delay = backoff.delay_after(attempts).as_secs_f64();
+                assert!((seconds * 0.5..=seconds * 1.5).contains(&delay), "{attempts}: {delay}");
             };
             within(1, 1.0);
             within(2, 2.0);

@@ -1,4 +1,4 @@
-//! What a runner is given when a run begins.
+//! Context that a runner receives when a run begins.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,100 +8,100 @@ use crate::{
     TapeName, Timestamp,
 };
 
-/// The run's context. Event first: there is no message history in it, only handles to ask for one.
+/// Context of a run. It has the event but no message history, only handles to request the history.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunContext {
-    /// This run.
+    /// Id of the run.
     pub run_id: RunId,
-    /// Why it runs.
+    /// Reason of the run.
     pub trigger: RunTrigger,
-    /// What happened.
+    /// Event that the run serves.
     pub event: Event,
-    /// Where it happened.
+    /// Conversation of the event.
     pub conversation: ConversationContext,
-    /// Who did it.
+    /// Originator of the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<ActorRef>,
-    /// What it was done to.
+    /// Target of the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<SubjectRef>,
-    /// The event's own input.
+    /// Text and attachments of the event.
     pub input: EventInput,
-    /// Where answers go.
+    /// Destination of replies.
     pub delivery: DeliveryTarget,
-    /// What the run may use.
+    /// Resources that the run may use.
     pub resources: RunResources,
-    /// Handles to history.
+    /// Handles to the history.
     pub context: HistoryHandles,
-    /// The turn's state, as the `load_state` hooks gave it.
+    /// State of the turn, from the `load_state` hooks.
     #[serde(default)]
     pub state: JsonObject,
     /// Facts about the running host.
     pub runtime: RuntimeContext,
-    /// The binding's configuration of the runner.
+    /// Configuration of the runner, from the binding.
     #[serde(default)]
     pub config: JsonObject,
-    /// What the host's hooks made of the event.
+    /// Results of the host's hooks for this event.
     #[serde(default)]
     pub adapter: AdapterContext,
-    /// Whatever else belongs to it.
+    /// Further data.
     #[serde(default, skip_serializing_if = "JsonObject::is_empty")]
     pub metadata: JsonObject,
 }
 
-/// Why a run began.
+/// Reason of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunTrigger {
-    /// The event type.
+    /// Type of the event.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The binding that matched it.
+    /// Binding that matched the event.
     pub binding_id: BindingId,
 }
 
-/// The conversation a run belongs to.
+/// Conversation of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ConversationContext {
-    /// The session.
+    /// Session of the conversation.
     pub session_id: SessionId,
-    /// The chat at the source.
+    /// Chat at the source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<String>,
-    /// The thread within the chat.
+    /// Thread within the chat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<String>,
 }
 
-/// What a run may use: its frozen grant.
+/// Resources that a run may use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunResources {
-    /// The grant.
+    /// Grant of the run, which does not change.
     pub grant: Grant,
 }
 
-/// Handles to what came before.
+/// Handles to the history of the conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HistoryHandles {
-    /// The session's tape.
+    /// Tape of the session.
     pub tape: TapeName,
 }
 
 /// Facts about the running host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RuntimeContext {
-    /// The workspace directory.
+    /// Workspace directory.
     pub workspace: String,
-    /// When the run began.
+    /// Start time of the run.
     pub started_at: Timestamp,
-    /// When it must be over.
+    /// Time at which the run must have ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
 }
 
-/// What the host's hooks made of the event, for runners that want it.
+/// Results of the host's hooks for an event; runners may ignore them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AdapterContext {
-    /// The built prompt.
+    /// Prompt from the `build_prompt` hooks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<Content>,
 }

@@ -1,4 +1,4 @@
-//! What a runner yields: facts about its run, in order.
+//! Results: the ordered output of a run.
 
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
@@ -10,107 +10,107 @@ use crate::{Content, FailureCode, JsonObject, RunId, StateScope, Timestamp, Tool
 /// One result of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunResult {
-    /// What it is.
+    /// Type and data of the result.
     #[serde(flatten)]
     pub body: ResultBody,
-    /// Run that the result belongs to; set by the host, whatever the runner says.
+    /// Run that the result belongs to; always set by the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
-    /// What was used since the last result, as far as known.
+    /// Tokens used since the previous result, as far as known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-    /// Its place in the run; the host numbers what comes without.
+    /// Position within the run; assigned by the host if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence: Option<u64>,
-    /// When the runner made it.
+    /// Time at which the runner produced the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<Timestamp>,
 }
 
-/// The kinds of result.
+/// Types of results.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data")]
 pub enum ResultBody {
-    /// More of a message. Streamed, never journalled.
+    /// Next piece of a message. Streamed, never journalled.
     #[serde(rename = "message.delta")]
     MessageDelta {
-        /// What was added.
+        /// Added text.
         delta: String,
     },
-    /// More of the reasoning. Streamed, never journalled.
+    /// Next piece of the reasoning. Streamed, never journalled.
     #[serde(rename = "reasoning.delta")]
     ReasoningDelta {
-        /// What was added.
+        /// Added text.
         delta: String,
     },
-    /// A whole message. Journalled; its deltas, if any, came before it.
+    /// Complete message. Journalled; its deltas, if any, precede it.
     #[serde(rename = "message.completed")]
     MessageCompleted {
-        /// What it says.
+        /// Content of the message.
         content: Content,
-        /// Opaque provider data that belongs to it.
+        /// Opaque provider data of the message.
         #[serde(default, skip_serializing_if = "JsonObject::is_empty")]
         provider_meta: JsonObject,
     },
-    /// A tool of the runner's own was called. Calls through the host are journalled by the host.
+    /// The runner called a tool of its own. Calls through the host are journalled by the host.
     #[serde(rename = "tool.call.started")]
     ToolCallStarted {
         /// The call.
         call: ToolCall,
     },
-    /// A tool of the runner's own answered.
+    /// A tool of the runner's own returned.
     #[serde(rename = "tool.call.completed")]
     ToolCallCompleted {
-        /// The call it answers.
+        /// Id of the call.
         call_id: String,
-        /// The tool that answered.
+        /// Name of the tool.
         name: String,
-        /// What it said.
+        /// Output of the tool.
         output: ToolOutput,
     },
-    /// The runner wants state kept.
+    /// Request to store state.
     #[serde(rename = "state.updated")]
     #[schemars(transform = only_known_fields)]
     StateUpdated {
-        /// For whom.
+        /// Scope of the state.
         #[serde(default = "conversation")]
         scope: StateScope,
-        /// The keys to set; `null` removes one.
+        /// Keys and values to set; `null` removes a key.
         state: JsonObject,
     },
-    /// The runner made a content that is too large for the conversation.
+    /// Content that is too large for the conversation.
     #[serde(rename = "artifact.created")]
     #[schemars(transform = only_known_fields)]
     ArtifactCreated {
-        /// What it is, for people: a file name without a path.
+        /// Name for people: a file name without a path.
         name: String,
-        /// What kind of content it is, as `text/plain`.
+        /// Media type of the content, such as `text/plain`.
         media_type: String,
-        /// The content, in base64.
+        /// Content, in base64.
         content: String,
     },
-    /// The runner wants something done on the platform.
+    /// Request for a platform action.
     #[serde(rename = "action.requested")]
     ActionRequested(ActionRequest),
-    /// The run ended well.
+    /// The run succeeded.
     #[serde(rename = "run.completed")]
     #[schemars(transform = data_may_be_absent)]
     RunCompleted {
-        /// Nothing is to be sent.
+        /// Send no reply.
         #[serde(default)]
         silent: bool,
     },
     /// The run failed.
     #[serde(rename = "run.failed")]
     RunFailed {
-        /// What happened, fit to be shown.
+        /// Description of the failure that may be shown to users.
         message: String,
-        /// A stable code.
+        /// Stable code of the failure.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         code: Option<FailureCode>,
     },
-    /// The whole object of a result as it came over a wire, the fields beside `data` included. The host reads it as
-    /// [`RunResult::read`] does; no schema describes it.
+    /// Unparsed result as received from a plugin: the whole JSON object, including the fields besides `data`. The host
+    /// parses it with [`RunResult::from_json`]; the schema omits it.
     #[serde(untagged)]
     #[schemars(skip)]
     Unread(Value),
@@ -120,7 +120,7 @@ fn conversation() -> StateScope {
     StateScope::Conversation
 }
 
-/// Where something is done about a result, fields that are not known are refused.
+/// Forbids unknown fields in the data, for results that have an effect.
 fn only_known_fields(schema: &mut Schema) {
     if let Some(Value::Object(data)) = schema.pointer_mut("/properties/data") {
         data.insert("additionalProperties".to_owned(), Value::Bool(false));
@@ -133,13 +133,13 @@ fn data_may_be_absent(schema: &mut Schema) {
     }
 }
 
-/// Something to be done on the platform that an event came from.
+/// Request for an action on the platform of an event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ActionRequest {
-    /// What, by the name that the channel has for it: `message.delete`, `member.mute`.
+    /// Name of the action at the channel: `message.delete`, `member.mute`.
     pub action: String,
-    /// With what.
+    /// Arguments of the action.
     #[serde(default)]
     pub arguments: JsonObject,
 }

@@ -1,9 +1,10 @@
-//! The JSON Schemas of the protocol, generated from its types.
+//! JSON Schemas of the protocol, generated from its types.
 //!
-//! `capstan.json` is the bundle: all types under `$defs`, the requests and responses of the run API included. The other
-//! files are single documents, for validators.
+//! `capstan.json` is the bundle: all types under `$defs`, including the requests and responses of the run API. The
+//! other files describe one type each, for validators.
 //!
-//! For code generators a tagged enum is a `oneOf` of named definitions with a `discriminator`, as OpenAPI has it.
+//! Code generators get usable names: a tagged enum is a `oneOf` of named definitions with a `discriminator`, as in
+//! OpenAPI.
 
 use schemars::generate::SchemaSettings;
 use schemars::{Schema, json_schema, schema_for};
@@ -15,15 +16,15 @@ use crate::{
     StreamEvent,
 };
 
-/// A schema and its file.
+/// Schema and its file name.
 pub struct SchemaFile {
     /// File name under `schema/`.
     pub file: &'static str,
-    /// The schema.
+    /// Content of the file.
     pub schema: Value,
 }
 
-/// Every schema that is checked in.
+/// All schemas that are checked in.
 pub fn schema_files() -> Vec<SchemaFile> {
     let document = |file, schema| SchemaFile { file, schema: finish_document(&schema) };
     vec![
@@ -41,7 +42,7 @@ pub fn schema_files() -> Vec<SchemaFile> {
     ]
 }
 
-/// All types in one document.
+/// Document with all types.
 fn bundle() -> Value {
     let mut generator = SchemaSettings::draft2020_12().into_generator();
     macro_rules! define {
@@ -71,9 +72,9 @@ fn bundle() -> Value {
     }))
 }
 
-/// A document whose tagged enums have named variants.
+/// Names the variants of tagged enums in a document.
 fn finish_document(schema: &Schema) -> Value {
-    // Written out, titles and descriptions come first.
+    // Serialisation puts titles and descriptions first.
     let Ok(Value::Object(mut root)) = serde_json::to_value(schema) else { return Value::Bool(true) };
     let mut definitions = match root.shift_remove(DEFINITIONS) {
         Some(Value::Object(definitions)) => definitions,
@@ -91,7 +92,7 @@ fn finish_document(schema: &Schema) -> Value {
 
 const DEFINITIONS: &str = "$defs";
 
-/// Gives a name to each variant of each tagged enum.
+/// Names the variants of all tagged enums.
 fn name_variants(definitions: &mut Map<String, Value>) {
     let names: Vec<String> = definitions.keys().cloned().collect();
     for name in names {
@@ -102,8 +103,8 @@ fn name_variants(definitions: &mut Map<String, Value>) {
     }
 }
 
-/// Moves the variants of a tagged enum into definitions of their own, named after the enum and the tag: `StreamEventText`.
-/// Anything else stays as it is.
+/// Moves the variants of a tagged enum to definitions named after the enum and the tag: `StreamEventText`. Leaves other
+/// schemas unchanged.
 fn name_variants_of(name: &str, schema: &mut Map<String, Value>, definitions: &mut Map<String, Value>) {
     let Some((list, tag)) =
         ["oneOf", "anyOf"].into_iter().find_map(|list| Some((list, common_tag(schema.get(list)?)?)))
@@ -120,12 +121,12 @@ fn name_variants_of(name: &str, schema: &mut Map<String, Value>, definitions: &m
         mapping.insert(value, Value::String(reference));
         definitions.insert(variant_name, variant);
     }
-    // The tag tells the variants apart, so that never two of them apply.
+    // The tag excludes all other variants, so `oneOf` replaces `anyOf`.
     schema.insert("oneOf".to_owned(), Value::Array(references));
     schema.insert("discriminator".to_owned(), json!({ "propertyName": tag, "mapping": mapping }));
 }
 
-/// The property that has another constant in each variant, if there is one.
+/// Property that is a constant in every variant, if there is one.
 fn common_tag(variants: &Value) -> Option<String> {
     let variants = variants.as_array()?;
     let candidates = variants.first()?.get("properties")?.as_object()?.keys();
@@ -137,7 +138,7 @@ fn tag_value<'a>(variant: &'a Value, tag: &str) -> Option<&'a str> {
     variant.get("properties")?.get(tag)?.get("const")?.as_str()
 }
 
-/// `tool.call.started` as `ToolCallStarted`.
+/// Converts `tool.call.started` to `ToolCallStarted`.
 fn pascal_case(text: &str) -> String {
     let words = text.split(['.', '_', '-']).filter(|word| !word.is_empty());
     words.map(|word| word[..1].to_uppercase() + &word[1..]).collect()

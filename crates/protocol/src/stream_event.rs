@@ -1,95 +1,95 @@
-//! What a turn emits while its model stage is still running.
+//! Stream events: progress of a turn while its model stage is running.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{JsonObject, ToolCall, ToolOutput};
 
-/// One event of the model stage, as a channel sees it.
+/// Event of the model stage, as sent to channels.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum StreamEvent {
-    /// More of the reply.
+    /// Next piece of the reply.
     Text {
-        /// What was added.
+        /// Added text.
         delta: String,
     },
-    /// More of the model's reasoning.
+    /// Next piece of the model's reasoning.
     Reasoning {
-        /// What was added.
+        /// Added text.
         delta: String,
     },
-    /// A tool is about to be called.
+    /// A tool call is about to start.
     ToolCall {
         /// The call.
         call: ToolCall,
     },
-    /// A tool answered.
+    /// A tool call has ended.
     ToolResult {
-        /// The id of the call it answers.
+        /// Id of the call.
         call_id: String,
-        /// The tool that answered.
+        /// Name of the tool.
         name: String,
-        /// What it said.
+        /// Output of the tool.
         output: ToolOutput,
     },
-    /// What a model call used.
+    /// Token usage of a model call.
     Usage {
-        /// The figures of that call.
+        /// Usage of this call.
         usage: Usage,
     },
-    /// The model could not be asked, and is asked again after a while. Over with the next event of the run.
+    /// A model call failed and will be retried. The wait ends with the next event of the run.
     Waiting {
-        /// Why, fit to be shown.
+        /// Reason that may be shown to users.
         reason: String,
-        /// For how long.
+        /// Delay before the retry.
         seconds: f64,
     },
-    /// Something went wrong.
+    /// An error occurred.
     Error {
-        /// What happened, fit to be shown.
+        /// Description that may be shown to users.
         message: String,
     },
-    /// The end: the whole text, and whether the run succeeded.
+    /// End of the stream.
     Final {
-        /// The whole reply.
+        /// Complete reply.
         text: String,
-        /// Whether the run succeeded.
+        /// True if the run succeeded.
         ok: bool,
     },
 }
 
 impl StreamEvent {
-    /// A text event.
+    /// Text event.
     pub fn text(delta: impl Into<String>) -> Self {
         Self::Text { delta: delta.into() }
     }
 
-    /// An error event.
+    /// Error event.
     pub fn error(message: impl Into<String>) -> Self {
         Self::Error { message: message.into() }
     }
 }
 
-/// Tokens as the provider reported them; what it did not report is unknown, not zero.
+/// Token counts as reported by the provider; an absent count is unknown, not zero.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Usage {
-    /// Tokens of the request.
+    /// Number of tokens in the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_tokens: Option<u64>,
-    /// Tokens of the reply.
+    /// Number of tokens in the reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_tokens: Option<u64>,
-    /// Both.
+    /// Number of tokens in request and reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total_tokens: Option<u64>,
-    /// What else the provider reported.
+    /// Other figures from the provider.
     #[serde(flatten)]
     pub extra: JsonObject,
 }
 
 impl Usage {
-    /// The sum of two calls; a figure one of them lacks stays as the other has it.
+    /// Sum of the usage of two calls. A count that one of them lacks is taken from the other.
     pub fn plus(&self, other: &Self) -> Self {
         let add = |a: Option<u64>, b: Option<u64>| match (a, b) {
             (Some(a), Some(b)) => Some(a.saturating_add(b)),

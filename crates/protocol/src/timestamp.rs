@@ -1,4 +1,4 @@
-//! A point in time as it is written on a tape.
+//! Timestamps in the format of the tape.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,21 +6,21 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// A point in time, written as RFC 3339 in UTC with microseconds (`2026-11-15T20:57:42.680379+00:00`).
+/// Point in time, serialised as RFC 3339 in UTC with microseconds (`2026-11-15T20:57:42.680379+00:00`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Timestamp(jiff::Timestamp);
 
-/// The first second of the year 0.
+/// First second of the year 0.
 const YEAR_ZERO_SECONDS: i64 = -62_167_219_200;
 
 impl Timestamp {
-    /// Now, by the clock of this machine, as exact as it is written. Code that decides by time takes it as an argument.
+    /// Current time of the system clock, in microseconds. Code whose decisions depend on time takes it as an argument.
     pub fn now() -> Self {
         Self::from_micros(jiff::Timestamp::now().as_microsecond())
     }
 
-    /// The time this many microseconds after the epoch; out of range is cut to the nearest time that can be written.
+    /// Time in microseconds since the epoch, clamped to the range that can be serialised.
     pub fn from_micros(micros: i64) -> Self {
         let micros = micros.max(YEAR_ZERO_SECONDS * 1_000_000);
         Self(jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::MAX))
@@ -31,7 +31,7 @@ impl Timestamp {
         self.0.as_microsecond()
     }
 
-    /// The time this many milliseconds after the epoch; out of range is cut to the nearest time that can be written.
+    /// Time in milliseconds since the epoch, clamped to the range that can be serialised.
     pub fn from_millis(millis: i64) -> Self {
         let millis = millis.max(YEAR_ZERO_SECONDS * 1000);
         Self(jiff::Timestamp::from_millisecond(millis).unwrap_or(jiff::Timestamp::MAX))
@@ -42,7 +42,7 @@ impl Timestamp {
         self.0.as_millisecond()
     }
 
-    /// The time this many milliseconds later.
+    /// Time `millis` milliseconds later.
     pub fn plus_millis(self, millis: i64) -> Self {
         Self::from_millis(self.as_millis().saturating_add(millis))
     }
@@ -51,7 +51,7 @@ impl Timestamp {
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let utc = jiff::tz::Offset::UTC.to_datetime(self.0);
-        // A turn writes a score of dates.
+        // Formatted by hand, because a turn writes about twenty timestamps.
         let mut text = *b"0000-00-00T00:00:00.000000+00:00";
         match u32::try_from(utc.year()) {
             Ok(year) => write_digits(&mut text[..4], year),
@@ -66,10 +66,10 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// Fills a place with the last digits of a number.
-fn write_digits(place: &mut [u8], mut number: u32) {
-    for digit in place.iter_mut().rev() {
-        // A remainder of ten is one digit.
+/// Fills the buffer with the last digits of a number.
+fn write_digits(buffer: &mut [u8], mut number: u32) {
+    for digit in buffer.iter_mut().rev() {
+        // The remainder is a single digit, so the conversion cannot fail.
         *digit = b'0' + u8::try_from(number % 10).unwrap_or_default();
         number /= 10;
     }
@@ -81,7 +81,7 @@ impl FromStr for Timestamp {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let time = Self(text.parse()?);
         if time.0.as_second() < YEAR_ZERO_SECONDS {
-            // Such a year cannot be read back as it is written.
+            // Fails for years that do not survive a round trip.
             time.to_string().parse::<jiff::Timestamp>()?;
         }
         Ok(time)
@@ -117,7 +117,7 @@ mod tests {
     use super::Timestamp;
 
     #[test]
-    fn a_timestamp_is_written_as_on_the_tape_and_read_back() {
+    fn timestamp_round_trips_in_the_format_of_the_tape() {
         let text = "2026-11-15T20:57:42.680379+00:00";
         let time: Timestamp = text.parse().unwrap();
         assert_eq!(time.to_string(), text);
@@ -125,21 +125,21 @@ mod tests {
     }
 
     #[test]
-    fn every_date_is_written_as_the_calendar_has_it() {
+    fn hand_written_format_agrees_with_strftime() {
         let second = 1_000_000_i64;
-        let written = |time: Timestamp| {
+        let strftime = |time: Timestamp| {
             let utc = time.0.to_zoned(jiff::tz::TimeZone::UTC);
             utc.strftime("%Y-%m-%dT%H:%M:%S.%6f+00:00").to_string()
         };
         let moments = (-4_000..10_000_i64).map(|step| step * 23_456_789 * second + step * 789_013);
         for micros in moments.chain([-1, 0, 1, 999_999, i64::MIN, i64::MAX]) {
             let time = Timestamp::from_micros(micros);
-            assert_eq!(time.to_string(), written(time), "{micros}");
+            assert_eq!(time.to_string(), strftime(time), "{micros}");
         }
     }
 
     #[test]
-    fn what_could_not_be_read_back_is_refused() {
+    fn timestamp_that_would_not_round_trip_is_rejected() {
         assert!("0000-01-01T00:00:00+23:59".parse::<Timestamp>().is_err());
         assert!("-000001-06-01T00:00:00Z".parse::<Timestamp>().is_err());
         let first: Timestamp = "0000-01-01T00:00:00Z".parse().unwrap();
@@ -147,11 +147,11 @@ mod tests {
     }
 
     #[test]
-    fn millis_out_of_range_are_cut() {
+    fn millis_out_of_range_are_clamped() {
         assert!(Timestamp::from_millis(i64::MAX) > Timestamp::from_millis(0));
         for first in [Timestamp::from_millis(i64::MIN), Timestamp::from_micros(i64::MIN)] {
             assert_eq!(first.to_string(), "0000-01-01T00:00:00.000000+00:00");
-            assert_eq!(first.to_string().parse::<Timestamp>().unwrap(), first, "what is written can be read");
+            assert_eq!(first.to_string().parse::<Timestamp>().unwrap(), first, "clamped times round-trip");
         }
         let last = Timestamp::from_millis(i64::MAX);
         assert_eq!(last.to_string().parse::<Timestamp>().unwrap().as_micros(), last.as_micros());

@@ -1,4 +1,4 @@
-//! Tools as data: what a model is told of them, how it calls them, what they answer.
+//! Tools as data: specifications, calls and outputs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,23 +9,23 @@ use serde_json::Value;
 
 use crate::{Content, JsonObject};
 
-/// The name of a tool, such as `fs.read`.
+/// Name of a tool, such as `fs.read`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct ToolName(String);
 
 impl ToolName {
-    /// Names a tool.
+    /// Tool name with this text.
     pub fn new(name: impl Into<String>) -> Self {
         Self(name.into())
     }
 
-    /// The name as people write it.
+    /// Name as users write it.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The name as a model sees it: providers allow no dot, so it has `_` in its place.
+    /// Name for models, with `_` for `.`, because providers do not allow dots.
     pub fn model_name(&self) -> String {
         self.0.replace('.', "_")
     }
@@ -43,28 +43,28 @@ impl From<&str> for ToolName {
     }
 }
 
-/// What a tool is, for a model and for `help`.
+/// Description of a tool, for models and for `help`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolSpec {
-    /// Its name.
+    /// Name of the tool.
     pub name: ToolName,
-    /// What it does, in a sentence or two.
+    /// Purpose of the tool, in one or two sentences.
     pub description: String,
-    /// The JSON Schema of its arguments, an object. Shared, since every request has all of them.
+    /// JSON Schema of the arguments, an object. Shared, because every request contains all schemas.
     pub parameters: Arc<Value>,
 }
 
-/// A call of a tool, as a model makes it.
+/// Tool call, as a model requests it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolCall {
-    /// Names the call; a server may use an id again.
+    /// Id of the call; a provider may reuse ids.
     pub id: String,
     /// Always `function`.
     #[serde(rename = "type", default = "function_type")]
     pub kind: String,
-    /// The tool and its arguments.
+    /// Tool and arguments of a call.
     pub function: ToolFunction,
-    /// Keys this type has no field for, and opaque provider data.
+    /// Other keys, and opaque provider data.
     #[serde(flatten)]
     pub extra: JsonObject,
 }
@@ -73,17 +73,17 @@ fn function_type() -> String {
     "function".to_owned()
 }
 
-/// The tool and its arguments.
+/// Tool and arguments of a call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolFunction {
-    /// The tool, by the name the model was given.
+    /// Name of the tool, as given to the model.
     pub name: String,
-    /// The arguments as JSON text, as the model wrote it: it may be invalid.
+    /// Arguments as JSON text of the model, which may be invalid.
     pub arguments: String,
 }
 
 impl ToolCall {
-    /// A call of a tool with arguments.
+    /// Tool call with arguments as JSON text.
     pub fn new(id: impl Into<String>, name: impl Into<String>, arguments: impl Into<String>) -> Self {
         Self {
             id: id.into(),
@@ -94,28 +94,28 @@ impl ToolCall {
     }
 }
 
-/// What a tool answered.
+/// Output of a tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolOutput {
-    /// What the model gets to read.
+    /// Content for the model.
     pub content: Content,
-    /// Whether it is an error.
+    /// True if the call failed.
     #[serde(default)]
     pub is_error: bool,
 }
 
 impl ToolOutput {
-    /// A result.
+    /// Output of a successful call.
     pub fn ok(content: impl Into<Content>) -> Self {
         Self { content: content.into(), is_error: false }
     }
 
-    /// An error the model can react to.
+    /// Error that the model can react to.
     pub fn error(message: impl Into<String>) -> Self {
         Self { content: Content::Text(message.into()), is_error: true }
     }
 
-    /// The text of the output.
+    /// Text of the output.
     pub fn text(&self) -> String {
         self.content.text()
     }

@@ -1,4 +1,5 @@
-//! Every error code has a page, an entry in the index of the pages and a use, and is spelled out only in its table.
+//! Checks that every error code has a page, an entry in the index and a use, and that its id is spelled only in the
+//! table.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -21,8 +22,8 @@ fn exit_text(code: ErrorCode) -> String {
 
 /// Text of a section of a page, without its heading.
 fn section<'a>(page: &'a str, heading: &str) -> &'a str {
-    let begins = page.split_once(&format!("\n## {heading}\n\n")).map(|(_, rest)| rest).unwrap_or_default();
-    begins.split("\n## ").next().unwrap_or_default().trim()
+    let body = page.split_once(&format!("\n## {heading}\n\n")).map(|(_, rest)| rest).unwrap_or_default();
+    body.split("\n## ").next().unwrap_or_default().trim()
 }
 
 #[test]
@@ -67,7 +68,7 @@ fn d17_the_index_of_the_pages_is_current() {
     );
     for code in ErrorCode::ALL_CODES {
         let exit = code.exit_class().status().map_or_else(|| "none".to_owned(), |status| status.to_string());
-        writeln!(index, "| [{code}]({code}.md) | {} | {exit} |", code.meaning()).expect("a string takes it");
+        writeln!(index, "| [{code}]({code}.md) | {} | {exit} |", code.meaning()).expect("write to a string");
     }
     let path = repository().join("docs/errors/README.md");
     if std::env::var_os("UPDATE_ERROR_INDEX").is_some() {
@@ -116,9 +117,9 @@ fn d17_every_code_is_used() {
         if path.components().any(|part| part.as_os_str() == "error_code") {
             continue;
         }
-        for begins in ["ErrorCode::", "#[code("] {
+        for prefix in ["ErrorCode::", "#[code("] {
             let name = |rest: &str| rest.split(|c: char| !c.is_alphanumeric()).next().map(ToOwned::to_owned);
-            used.extend(text.split(begins).skip(1).filter_map(name));
+            used.extend(text.split(prefix).skip(1).filter_map(name));
         }
     }
     let unused: Vec<&ErrorCode> =
@@ -127,7 +128,7 @@ fn d17_every_code_is_used() {
 }
 
 #[test]
-fn d17_no_id_of_a_code_is_spelled_out_beside_the_table() {
+fn d17_ids_of_codes_are_spelled_only_in_the_table() {
     let sources = production_sources();
     assert!(sources.iter().any(|(path, _)| is_code_table(path)), "the sources were found");
     let mut literals = Vec::new();

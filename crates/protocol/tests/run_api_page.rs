@@ -1,4 +1,4 @@
-//! The table of methods in `docs/run-api.md` is derived from the list of methods.
+//! Generates the table of methods in `docs/run-api.md` from the list of methods.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use capstan_protocol::run_api::ApiMethod;
 const TABLE_START: &str = "<!-- methods: generated, see Adding a method -->\n";
 const TABLE_END: &str = "<!-- end of methods -->\n";
 
-/// A type in words, by its name in the schemas.
+/// Description of a type, by its name in the schemas.
 fn type_words(rust: &str) -> String {
     let rust = rust.replace(' ', "");
     let parameter = |generic: &str| rust.strip_prefix(generic)?.strip_prefix('<')?.strip_suffix('>');
@@ -31,7 +31,7 @@ fn type_words(rust: &str) -> String {
     }
 }
 
-/// The table: a row for each method.
+/// Table with a row for each method.
 fn method_table() -> String {
     let mut table =
         "| method | needs of the grant | request | response | description |\n|---|---|---|---|---|\n".to_owned();
@@ -47,17 +47,17 @@ fn method_table() -> String {
     table
 }
 
-/// `UPDATE_DOCS=1 cargo nextest run -p capstan-protocol` rewrites it.
+/// `UPDATE_DOCS=1 cargo nextest run -p capstan-protocol` rewrites the table.
 #[test]
-fn k04_the_page_on_the_run_api_has_the_table_of_all_methods() {
+fn k04_run_api_page_lists_all_methods() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/run-api.md");
     let page = std::fs::read_to_string(&path).unwrap();
-    let (before, rest) = page.split_once(TABLE_START).expect("the page has the start of the table");
-    let (_, after) = rest.split_once(TABLE_END).expect("the page has the end of the table");
-    let wanted = format!("{before}{TABLE_START}{}{TABLE_END}{after}", method_table());
+    let (before, rest) = page.split_once(TABLE_START).expect("start marker of the table");
+    let (_, after) = rest.split_once(TABLE_END).expect("end marker of the table");
+    let expected = format!("{before}{TABLE_START}{}{TABLE_END}{after}", method_table());
     if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(&path, &wanted).unwrap();
+        std::fs::write(&path, &expected).unwrap();
     } else {
-        assert!(page == wanted, "the table is stale; run UPDATE_DOCS=1 cargo nextest run -p capstan-protocol");
+        assert!(page == expected, "the table is stale; run UPDATE_DOCS=1 cargo nextest run -p capstan-protocol");
     }
 }

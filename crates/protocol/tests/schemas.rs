@@ -1,4 +1,4 @@
-//! The checked-in schemas are the schemas of the types, and fit for code generators.
+//! Checks that the checked-in schemas are current and suitable for code generators.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ fn schema_dir() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("schema")
 }
 
-/// `UPDATE_SCHEMAS=1 cargo nextest run -p capstan-protocol` rewrites them.
+/// `UPDATE_SCHEMAS=1 cargo nextest run -p capstan-protocol` rewrites the schemas.
 #[test]
 fn checked_in_schemas_are_current() {
     let update = std::env::var_os("UPDATE_SCHEMAS").is_some();
@@ -19,11 +19,11 @@ fn checked_in_schemas_are_current() {
     let mut stale = Vec::new();
     for document in schema::schema_files() {
         let path = schema_dir().join(document.file);
-        let wanted = serde_json::to_string_pretty(&document.schema).unwrap() + "\n";
+        let expected = serde_json::to_string_pretty(&document.schema).unwrap() + "\n";
         if update {
-            std::fs::write(&path, &wanted).unwrap();
+            std::fs::write(&path, &expected).unwrap();
         }
-        if std::fs::read_to_string(&path).unwrap_or_default() != wanted {
+        if std::fs::read_to_string(&path).unwrap_or_default() != expected {
             stale.push(document.file);
         }
     }
@@ -31,7 +31,7 @@ fn checked_in_schemas_are_current() {
 }
 
 #[test]
-fn no_schema_file_is_left_over() {
+fn every_schema_file_belongs_to_a_type() {
     let known: Vec<String> = schema::schema_files().iter().map(|d| d.file.to_owned()).collect();
     for file in std::fs::read_dir(schema_dir()).unwrap() {
         let name = file.unwrap().file_name().into_string().unwrap();
@@ -39,7 +39,7 @@ fn no_schema_file_is_left_over() {
     }
 }
 
-/// Every schema within a document.
+/// Collects all schemas within a document.
 fn all_schemas<'a>(schema: &'a Value, found: &mut Vec<&'a Value>) {
     found.push(schema);
     match schema {
@@ -50,7 +50,7 @@ fn all_schemas<'a>(schema: &'a Value, found: &mut Vec<&'a Value>) {
 }
 
 #[test]
-fn every_document_has_a_title_and_definitions_that_resolve_and_have_no_numbers() {
+fn documents_have_a_title_and_their_references_resolve_to_named_definitions() {
     for document in schema::schema_files() {
         assert!(document.schema["title"].is_string(), "{}", document.file);
         let definitions = document.schema.get("$defs").and_then(Value::as_object).into_iter().flatten();
@@ -61,7 +61,7 @@ fn every_document_has_a_title_and_definitions_that_resolve_and_have_no_numbers()
         all_schemas(&document.schema, &mut schemas);
         for reference in schemas.iter().filter_map(|schema| schema.get("$ref")?.as_str()) {
             let target = document.schema.pointer(&reference[1..]);
-            assert!(target.is_some(), "{}: {reference} leads nowhere", document.file);
+            assert!(target.is_some(), "{}: {reference} does not resolve", document.file);
         }
     }
 }

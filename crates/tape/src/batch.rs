@@ -1,4 +1,4 @@
-//! The one way to write: a batch of facts, applied whole or not at all.
+//! Batches: sets of facts that a store commits atomically. All writes are batches.
 
 use std::sync::Arc;
 
@@ -9,66 +9,66 @@ use serde_json::Value;
 
 use crate::{Entry, EntryDraft, KeyValueRecord, NewOutbound, NewTape, OutboxStatus, QuotaUpdate, RunRecord, RunStatus};
 
-/// How often a tape's lease has changed hands. A writer with an old epoch is refused.
+/// Fencing token of a tape's lease, incremented when the owner changes. A writer with an old epoch is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseEpoch(pub u64);
 
-/// The row of an outbound message.
+/// Row id of an outbound message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OutboxId(pub u64);
 
-/// Under whose lease a batch is written: it fails when the tape's lease has another epoch by now.
+/// Lease under which a batch is written. The batch fails if the current epoch of the lease differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fence {
     /// The tape.
     pub tape: TapeName,
-    /// The epoch the writer holds.
+    /// Epoch of the writer.
     pub epoch: LeaseEpoch,
 }
 
-/// What the taker of a lease knows about its present owner by other means than time, such as a file lock.
+/// Liveness of a lease's current owner, known from other evidence than time, such as a file lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerLiveness {
-    /// The owner that was judged. When another holds the lease by now, nothing is known about that one.
+    /// Owner that was checked. If the lease has another owner by now, the check does not apply.
     pub owner: String,
-    /// Whether it is alive: then it keeps its lease even past its time; if not, its lease is void at once.
+    /// A live owner keeps its lease beyond the expiry time; the lease of a dead owner is void at once.
     pub is_alive: bool,
 }
 
-/// What must hold when a batch is applied.
+/// Condition that must hold when a batch is applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BatchPrecondition {
-    /// The newest entry of the tape is this one (`EntryId(0)`: there is none).
+    /// The newest entry of the tape is `head` (`EntryId(0)`: the tape is empty).
     TapeHead {
         /// The tape.
         tape: TapeName,
-        /// Its newest entry.
+        /// Expected newest entry.
         head: EntryId,
     },
-    /// Nothing was kept in the space since (0: nothing ever was).
+    /// The namespace has not changed since this revision (0: it never had a value).
     NamespaceRevision {
-        /// The space.
+        /// The namespace.
         namespace: String,
-        /// How often it had changed.
+        /// Expected revision.
         revision: u64,
     },
 }
 
-/// An entry, by its id or by the position of the fact that appends it in the same batch.
+/// Reference to an entry, by its id or by the position of the fact that appends it in the same batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryRef {
-    /// An entry that is there already.
+    /// Existing entry.
     Id(EntryId),
-    /// The entry that the fact at this position of the batch appends.
+    /// Entry that the fact at this position of the batch appends.
     InBatch(usize),
 }
 
 impl EntryRef {
-    /// The id it means, given what the facts of the batch were assigned so far.
-    pub(crate) fn resolve(self, assigned: &[FactOutput]) -> Option<EntryId> {
+    /// Id of the entry, given the outputs of the facts applied so far.
+    pub(crate) fn resolve(self, outputs: &[FactOutput]) -> Option<EntryId> {
         match self {
             Self::Id(id) => Some(id),
-            Self::InBatch(position) => match assigned.get(position)? {
+            Self::InBatch(position) => match outputs.get(position)? {
                 FactOutput::Entry(id) => Some(*id),
                 FactOutput::Nothing | FactOutput::WithinQuota(_) | FactOutput::Outbox(_) | FactOutput::Lease(_) => None,
             },
@@ -76,154 +76,156 @@ impl EntryRef {
     }
 }
 
-/// Something a batch makes true.
+/// Single change of a batch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fact {
-    /// The tape is known. If it was, nothing changes but that it learns its session and workspace when it had none.
+    /// Creates a tape. An existing tape is not changed, except that a missing session or workspace is set.
     EnsureTape(NewTape),
-    /// An entry stands at the end of a tape.
+    /// Appends an entry to a tape.
     AppendEntry {
-        /// The tape, which must be known.
+        /// The tape, which must exist.
         tape: TapeName,
         /// The entry.
         entry: EntryDraft,
     },
-    /// Entries with ids of their own stand on a tape; each id must be greater than the head before it.
+    /// Appends entries that already have ids; each id must be greater than the head before it.
     ImportEntries {
-        /// The tape, which must be known.
+        /// The tape, which must exist.
         tape: TapeName,
         /// The entries, in order.
         entries: Vec<Entry>,
     },
-    /// Entries up to this one are kept by another tape store: their rows here may go.
+    /// Records that the external tape store has the entries up to `up_to`, and removes their rows.
     MarkReplicated {
         /// The tape.
         tape: TapeName,
-        /// The last of them.
+        /// Last replicated entry.
         up_to: EntryId,
     },
-    /// A tape of its own that continues another from a position; its ids go on from there.
+    /// Creates a tape that continues another one from a position, with the ids that follow.
     ForkTape {
-        /// The new tape, which must not exist.
+        /// Name of the new tape, which must not exist.
         fork: TapeName,
-        /// The tape it continues.
+        /// Tape that the fork continues.
         parent: TapeName,
-        /// The last entry of the parent that it sees.
+        /// Last entry of the parent that the fork sees.
         position: EntryId,
     },
-    /// The fork was merged or discarded: nothing can be appended to it any more.
+    /// Closes a fork after it was merged or discarded. A closed fork is read-only.
     CloseFork {
         /// The fork.
         fork: TapeName,
-        /// Whether its entries joined the parent.
+        /// True if the entries were merged into the parent.
         is_merged: bool,
     },
-    /// A new generation of the tape begins after its head; with `archive` the old one is kept for good.
+    /// Starts a new generation of the tape after its head.
     ResetTape {
         /// The tape.
         tape: TapeName,
-        /// Whether the old generation is kept for good.
+        /// Keep the old generation permanently.
         archive: bool,
     },
-    /// An event was accepted. Fails the batch as a duplicate when its key is known.
+    /// Accepts an event. Fails the batch if the key is already known.
     AcceptEvent {
-        /// The event's identity.
+        /// Identity of the event.
         key: EventKey,
-        /// Its session.
+        /// Session of the event.
         session: SessionId,
-        /// Its tape.
+        /// Tape of the session.
         tape: TapeName,
-        /// The entry that tells of it.
+        /// Entry that records the acceptance.
         entry: EntryRef,
-        /// When it was accepted.
+        /// Time of acceptance.
         accepted_at: Timestamp,
-        /// The process that accepted it, and sees to it while it lives.
+        /// Process that accepted the event and is responsible for it while it lives.
         owner: String,
     },
-    /// A process takes over an event in flight. Fails the batch when it has ended, or is not `from`'s any more.
+    /// Transfers an event in flight to another process. Fails the batch if the event is settled or not owned by `from`.
     AdoptEvent {
         /// The event.
         key: EventKey,
-        /// Who had it.
+        /// Previous owner.
         from: Option<String>,
-        /// Who takes it over.
+        /// New owner.
         owner: String,
-        /// Whether somebody may have died of it. How often that was is counted.
+        /// True if the event may have killed its previous owner. Such adoptions are counted.
         was_in_progress: bool,
     },
-    /// A run took an event in: its message stands on the tape. Fails the batch when the event is not in flight.
+    /// Records that a run ingested an event and its message is on the tape. Fails the batch if the event is not in
+    /// flight.
     IngestEvent {
         /// The event.
         key: EventKey,
         /// The run.
         run_id: RunId,
-        /// The message.
+        /// Entry of the message.
         message: EntryRef,
     },
-    /// An accepted event has ended. Fails the batch when it had ended before.
+    /// Settles an event with an outcome. Fails the batch if the event is already settled.
     SettleEvent {
         /// The event.
         key: EventKey,
-        /// How it ended.
+        /// Outcome of the event.
         outcome: Outcome,
-        /// The run that ended it, if there was one.
+        /// Run that settled the event, if any.
         run_id: Option<RunId>,
     },
-    /// A run is in the ledger from now on.
+    /// Adds a run to the ledger.
     OpenRun(Box<RunRecord>),
-    /// The runner of a run that was created starts. Any other stays as it is.
+    /// Marks a created run as running. A run in any other status is not changed.
     StartRun {
         /// The run.
         run_id: RunId,
     },
-    /// A run ended. One that has ended before stays as it is.
+    /// Ends a run. A run that has ended is not changed.
     EndRun {
         /// The run.
         run_id: RunId,
-        /// How it ended.
+        /// Final status.
         status: RunStatus,
-        /// What it used, as far as known.
+        /// Tokens used, as far as known.
         usage: Option<Usage>,
-        /// When it ended.
+        /// End time.
         ended_at: Timestamp,
     },
-    /// Somebody wants a run to end. One that has ended stays as it is.
+    /// Requests the cancellation of a run. A run that has ended is not changed.
     RequestCancel {
         /// The run.
         run_id: RunId,
     },
-    /// A message waits to be sent.
+    /// Adds a message to the outbox.
     EnqueueOutbound(NewOutbound),
-    /// A process takes over a message that waits. Fails the batch when it no longer waits, or is not `from`'s any more.
+    /// Transfers a pending message to another process. Fails the batch if the message is not pending or not owned by
+    /// `from`.
     AdoptOutbound {
-        /// The row.
+        /// Row of the message.
         id: OutboxId,
-        /// Who had it.
+        /// Previous owner.
         from: Option<String>,
-        /// Who takes it over.
+        /// New owner.
         owner: String,
     },
-    /// What became of a message that waited.
+    /// Updates the delivery status of a message.
     RecordDelivery {
-        /// The row.
+        /// Row of the message.
         id: OutboxId,
-        /// What became of it.
+        /// New status.
         status: OutboxStatus,
     },
-    /// A content is kept, once.
+    /// Stores content by its hash, unless it exists.
     PutBlob {
-        /// Its hash.
+        /// Hash of the content.
         hash: BlobHash,
         /// The content.
         bytes: Arc<[u8]>,
     },
-    /// A content is gone, if it was there. Only for one that nobody else can have put: contents are kept once, and others may
-    /// refer to the same.
+    /// Removes content, if it exists. Equal content is stored only once, so use this only for content that no other
+    /// record can refer to.
     RemoveBlob {
-        /// Its hash.
+        /// Hash of the content.
         hash: BlobHash,
     },
-    /// A value of the state of a tape's session.
+    /// Sets a value of the session state of a tape.
     PutState {
         /// The tape.
         tape: TapeName,
@@ -232,101 +234,100 @@ pub enum Fact {
         /// The value; `null` removes the key.
         value: Value,
     },
-    /// A value is kept under a key of a space.
+    /// Stores a value under a key of a namespace.
     PutKeyValue(KeyValueRecord),
-    /// Values of a space are kept or removed, if it has room for all of them then; an entry tells which it was. So those who
-    /// write it at the same time keep its limits together, and none of them fails the batch of another.
+    /// Changes values of a namespace if the result is within its quota, and appends an entry that records the result.
+    /// Concurrent writers keep the quota together, and an exceeded quota does not fail the batch.
     UpdateWithinQuota(Box<QuotaUpdate>),
-    /// Nothing is kept under a key of a space any more.
+    /// Removes a key of a namespace.
     RemoveKeyValue {
-        /// The space.
+        /// The namespace.
         namespace: String,
         /// The key.
         key: String,
-        /// When.
+        /// Time of the removal.
         removed_at: Timestamp,
     },
-    /// A workspace is known under an identity; nothing changes if it was.
+    /// Assigns an identity to a workspace, unless it has one.
     RegisterWorkspace {
-        /// The resolved path.
+        /// Resolved path of the workspace.
         path: String,
-        /// The identity.
+        /// Identity of the workspace.
         identity: WorkspaceId,
     },
-    /// The tape's lease is this owner's, if nobody else holds it. An owner that was [`Judged`] holds it exactly as long as
-    /// it lives, any other until its time is up.
+    /// Acquires or renews the lease of a tape, unless another owner holds it. An owner whose [`OwnerLiveness`] is known
+    /// holds its lease as long as it lives, any other owner until the expiry time.
     TakeLease {
-        /// The tape, which need not be known.
+        /// The tape, which need not exist.
         tape: TapeName,
-        /// Who takes it.
+        /// New owner.
         owner: String,
-        /// Now, by the taker's clock.
+        /// Current time of the new owner's clock.
         now: Timestamp,
-        /// Until when.
+        /// Expiry time.
         expires_at: Timestamp,
-        /// What the taker knows about the present owner.
+        /// Liveness of the current owner, if known.
         owner_liveness: Option<OwnerLiveness>,
     },
-    /// The tape's lease is free again, if this owner held it.
+    /// Releases the lease of a tape, if this owner holds it.
     ReleaseLease {
         /// The tape.
         tape: TapeName,
-        /// Who held it.
+        /// Owner of the lease.
         owner: String,
     },
 }
 
-/// What holds when a commit returns.
+/// Durability of a batch when its commit returns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CommitDurability {
-    /// The disk has it.
+    /// The batch is synced to disk.
     #[default]
     Durable,
-    /// It is written, and a process that is killed has not lost it. A machine whose power goes may lose it, with what came
-    /// after it and never without; a moment later the disk has it. This is for what nobody outside was told of yet: a later
-    /// durable commit makes it durable too.
+    /// The batch is written and survives a crash of the process; it is synced shortly afterwards. A power failure may
+    /// lose it, but only together with all later batches. For changes that have no effect outside of the host yet: a
+    /// later durable commit makes them durable too.
     Ordered,
 }
 
-/// Facts to be made true together.
+/// Facts to be committed together.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Batch {
-    /// Under whose lease.
+    /// Lease under which the batch is written.
     pub fence: Option<Fence>,
-    /// What must hold.
+    /// Conditions that must hold.
     pub preconditions: Vec<BatchPrecondition>,
-    /// Whether it is written by somebody who has no other tape store: a tape whose entries were handed over to one is
-    /// refused then.
+    /// Reject writes to tapes with replicated entries. Set by writers without an external tape store.
     pub reject_replicated: bool,
-    /// What holds when it is committed.
+    /// Durability when the commit returns.
     pub durability: CommitDurability,
     /// The facts, in order.
     pub facts: Vec<Fact>,
 }
 
 impl Batch {
-    /// An empty batch.
+    /// Empty batch.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a fact and says at which position it stands.
+    /// Adds a fact and returns its position.
     pub fn push(&mut self, fact: Fact) -> usize {
         self.facts.push(fact);
         self.facts.len() - 1
     }
 
-    /// Adds an entry to a tape and says how the batch may refer to it.
+    /// Appends an entry to a tape and returns a reference to it for later facts of the batch.
     pub fn append(&mut self, tape: &TapeName, entry: EntryDraft) -> EntryRef {
         EntryRef::InBatch(self.push(Fact::AppendEntry { tape: tape.clone(), entry }))
     }
 
-    /// Whether there is nothing to write.
+    /// Returns true if the batch has no facts.
     pub fn is_empty(&self) -> bool {
         self.facts.is_empty()
     }
 
-    /// The tapes whose entries it touches, without repeats.
+    /// Tapes to which the batch appends entries, without duplicates.
     pub fn written_tapes(&self) -> Vec<TapeName> {
         let mut tapes = Vec::new();
         for fact in &self.facts {
@@ -343,30 +344,30 @@ impl Batch {
     }
 }
 
-/// What the store gave a fact when it applied it.
+/// Value that the store assigned when it applied a fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FactOutput {
-    /// Nothing.
+    /// No value.
     Nothing,
-    /// The id of the appended entry.
+    /// Id of the appended entry.
     Entry(EntryId),
-    /// Whether there was room for what was to be kept.
+    /// True if the quota update was applied.
     WithinQuota(bool),
-    /// The row of the outbound message.
+    /// Row of the outbound message.
     Outbox(OutboxId),
-    /// The epoch of the lease, or nothing when another holds it.
+    /// Epoch of the lease, or `None` if another owner holds it.
     Lease(Option<LeaseEpoch>),
 }
 
-/// A batch that was applied: what each fact was given, by position.
+/// Result of a commit: the output of each fact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitReceipt {
-    /// One for each fact of the batch.
+    /// Outputs, in the order of the facts.
     pub outputs: Vec<FactOutput>,
 }
 
 impl CommitReceipt {
-    /// The id of the entry a reference means.
+    /// Id of a referenced entry.
     pub fn entry_id(&self, entry: EntryRef) -> Option<EntryId> {
         entry.resolve(&self.outputs)
     }

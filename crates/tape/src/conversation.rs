@@ -1,41 +1,46 @@
-//! Message lists that every provider accepts, valid by construction.
+//! Construction of message lists that every provider accepts.
 //!
-//! Whatever is pushed, what comes out obeys one grammar: an assistant message that calls tools is followed at once by
-//! exactly one tool message per call; call ids are unique; a user message comes before the first call; a request ends
-//! on a user or tool message. Nothing a tape can hold (a crash between call and result, a message that arrived in the
-//! middle of a step, a result whose call was cut away) breaks it.
+//! # Grammar
+//!
+//! - An assistant message that calls tools is followed immediately by exactly one tool message per call.
+//! - Call ids are unique.
+//! - A user message precedes the first call.
+//! - A request ends with a user or tool message.
+//!
+//! The builder enforces the grammar for any input, including tapes with a crash between call and result, a message that
+//! arrived in the middle of a step, or a result whose call is outside of the window.
 
 use std::collections::HashMap;
 
 use capstan_protocol::{ChatMessage, Content, MessageRole, ToolCall};
 
-/// The result of a call that never got one.
+/// Result text for a call without a recorded result.
 pub const INTERRUPTED_RESULT: &str = "[No result: the call was interrupted and its outcome is unknown.]";
-/// The user message put before a call that has none before it.
+/// User message that is inserted if no user message precedes the first call.
 pub const CONTINUED_NOTICE: &str = "[The conversation continues from here.]";
-/// The user message that ends a request which would otherwise end on the assistant.
+/// User message that is appended to a request that would end with an assistant message.
 pub const CONTINUE_PROMPT: &str = "Continue.";
 
-/// Builds a message list that obeys the grammar.
+/// Builder of a message list that satisfies the grammar.
 #[derive(Debug, Default)]
 pub struct ConversationBuilder {
     messages: Vec<ChatMessage>,
     step: Option<ToolCallStep>,
-    /// Messages that arrived while a step was open: they follow its results.
+    /// Messages that arrived while a step was open; they are emitted after its results.
     deferred: Vec<ChatMessage>,
     call_ids: UniqueCallIds,
     has_user_message: bool,
 }
 
-/// Ids of calls, each given once: every one in use, and the number to begin with where it is used again. Somebody may use
-/// one id for ever.
+/// Allocator of unique call ids: maps every id in use to the suffix to try first when the id is repeated, because a
+/// provider may use the same id for every call.
 #[derive(Debug, Default)]
 pub struct UniqueCallIds(HashMap<String, u64>);
 
 impl UniqueCallIds {
-    /// The id of a call that was written with this one: the same, unless it is empty or was given before.
-    pub fn assign(&mut self, written: &str) -> String {
-        let base = if written.is_empty() { "call" } else { written };
+    /// Unique id for a call that was recorded with this id: the same, unless it is empty or already in use.
+    pub fn assign(&mut self, recorded: &str) -> String {
+        let base = if recorded.is_empty() { "call" } else { recorded };
         let Some(mut number) = self.0.get(base).copied() else {
             self.0.insert(base.to_owned(), 2);
             return base.to_owned();
@@ -51,41 +56,41 @@ impl UniqueCallIds {
     }
 }
 
-/// An assistant message whose calls are being answered.
+/// Assistant message with calls, and the results so far.
 #[derive(Debug)]
 struct ToolCallStep {
     message: ChatMessage,
-    /// The ids as they were written, by position; the message has unique ones.
+    /// Recorded ids of the calls, by position; the message has unique ones.
     recorded_ids: Vec<String>,
     results: Vec<Option<Content>>,
 }
 
-/// How a result says which call it answers.
+/// Call that a result belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResultTarget<'a> {
-    /// By the id of the call.
+    /// Call with this id.
     CallId(&'a str),
-    /// The first call of the step that has no result yet, as on tapes without ids.
+    /// First call of the step without a result, for tapes without call ids.
     NextOpenCall,
 }
 
 impl ConversationBuilder {
-    /// An empty conversation.
+    /// Empty conversation.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a message. Messages with calls or of a tool take part in the pairing; empty ones are left out.
+    /// Adds a message. Tool calls and tool results are paired; empty messages are omitted.
     pub fn push(&mut self, mut message: ChatMessage) {
         if message.role != MessageRole::Assistant {
-            // A tape of another system may say otherwise, but only the assistant calls tools.
+            // A tape of another system may have calls in other messages, but only the assistant calls tools.
             message.tool_calls.clear();
         }
         match message.role {
             MessageRole::Assistant if !message.tool_calls.is_empty() => self.push_calls(message),
             MessageRole::Tool => {
-                let answers = message.tool_call_id.as_deref().map_or(ResultTarget::NextOpenCall, ResultTarget::CallId);
-                self.push_result(answers, message.content.clone());
+                let target = message.tool_call_id.as_deref().map_or(ResultTarget::NextOpenCall, ResultTarget::CallId);
+                self.push_result(target, message.content.clone());
             }
             MessageRole::System | MessageRole::User | MessageRole::Assistant if message.content.is_empty() => {}
             MessageRole::System | MessageRole::User | MessageRole::Assistant => {
@@ -101,30 +106,28 @@ impl ConversationBuilder {
 
     fn push_calls(&mut self, mut message: ChatMessage) {
         self.close_step();
-        let mut written_ids = Vec::new();
+        let mut recorded_ids = Vec::new();
         message.tool_calls.retain(|call| !call.function.name.is_empty());
         for call in &mut message.tool_calls {
-            written_ids.push(call.id.clone());
+            recorded_ids.push(call.id.clone());
             call.id = self.call_ids.assign(&call.id);
         }
-        if written_ids.is_empty() {
+        if recorded_ids.is_empty() {
             message.tool_calls.clear();
             return self.push(message);
         }
-        let answers = vec![None; written_ids.len()];
-        self.step = Some(ToolCallStep { message, recorded_ids: written_ids, results: answers });
+        let results = vec![None; recorded_ids.len()];
+        self.step = Some(ToolCallStep { message, recorded_ids, results });
     }
 
-    /// Adds a result to the step before it. One that answers no call of that step is left out.
-    pub fn push_result(&mut self, answers: ResultTarget<'_>, content: Content) {
+    /// Adds a result to the current step. A result that matches no open call of the step is omitted.
+    pub fn push_result(&mut self, target: ResultTarget<'_>, content: Content) {
         let Some(step) = &mut self.step else { return };
-        let unanswered = |position: &usize| step.results[*position].is_none();
+        let is_open = |position: &usize| step.results[*position].is_none();
         let mut positions = 0..step.results.len();
-        let position = match answers {
-            ResultTarget::NextOpenCall => positions.find(unanswered),
-            ResultTarget::CallId(id) => {
-                positions.filter(unanswered).find(|position| step.recorded_ids[*position] == id)
-            }
+        let position = match target {
+            ResultTarget::NextOpenCall => positions.find(is_open),
+            ResultTarget::CallId(id) => positions.filter(is_open).find(|position| step.recorded_ids[*position] == id),
         };
         if let Some(position) = position {
             step.results[position] = Some(content);
@@ -138,8 +141,8 @@ impl ConversationBuilder {
             }
             let calls: Vec<ToolCall> = step.message.tool_calls.clone();
             self.messages.push(step.message);
-            for (call, answer) in calls.into_iter().zip(step.results) {
-                let content = answer.unwrap_or_else(|| INTERRUPTED_RESULT.into());
+            for (call, result) in calls.into_iter().zip(step.results) {
+                let content = result.unwrap_or_else(|| INTERRUPTED_RESULT.into());
                 self.messages.push(ChatMessage::tool_result(call.id, call.function.name, content));
             }
         }
@@ -153,7 +156,7 @@ impl ConversationBuilder {
         self.messages.push(message);
     }
 
-    /// The messages, every call answered.
+    /// Messages, with a result for every call.
     pub fn finish(mut self) -> Vec<ChatMessage> {
         self.close_step();
         self.messages
@@ -174,11 +177,11 @@ impl FromIterator<ChatMessage> for ConversationBuilder {
     }
 }
 
-/// Makes any message list one that can be sent: paired, and ending on a user or tool message.
+/// Converts any message list into a valid request: calls paired with results, and a user or tool message at the end.
 pub fn normalize_request(messages: Vec<ChatMessage>) -> Vec<ChatMessage> {
     let mut messages = messages.into_iter().collect::<ConversationBuilder>().finish();
-    let ends_well = messages.last().is_some_and(|last| matches!(last.role, MessageRole::User | MessageRole::Tool));
-    if !ends_well {
+    let is_complete = messages.last().is_some_and(|last| matches!(last.role, MessageRole::User | MessageRole::Tool));
+    if !is_complete {
         messages.push(ChatMessage::user(CONTINUE_PROMPT));
     }
     messages

@@ -23,7 +23,7 @@ fn describe_message(message: &ChatMessage) -> String {
 }
 
 #[test]
-fn p13_a_call_without_a_result_is_shown_with_one_that_says_so() {
+fn p13_call_without_a_result_gets_an_interrupted_result() {
     let shown = build_lines(vec![
         ChatMessage::user("go"),
         ChatMessage::from_tool_calls(vec![call("a"), call("b")]),
@@ -33,7 +33,7 @@ fn p13_a_call_without_a_result_is_shown_with_one_that_says_so() {
 }
 
 #[test]
-fn p13_a_message_in_the_middle_of_a_step_follows_its_results() {
+fn p13_message_in_the_middle_of_a_step_follows_its_results() {
     let shown = build_lines(vec![
         ChatMessage::user("go"),
         ChatMessage::from_tool_calls(vec![call("a")]),
@@ -45,7 +45,7 @@ fn p13_a_message_in_the_middle_of_a_step_follows_its_results() {
 }
 
 #[test]
-fn p13_a_result_without_its_call_is_left_out_and_so_is_a_second_one() {
+fn p13_result_without_a_call_and_repeated_result_are_omitted() {
     let shown = build_lines(vec![
         ChatMessage::user("go"),
         ChatMessage::tool_result("gone", "bash", "orphan"),
@@ -57,7 +57,7 @@ fn p13_a_result_without_its_call_is_left_out_and_so_is_a_second_one() {
 }
 
 #[test]
-fn p13_an_id_a_server_uses_again_becomes_unique_and_keeps_its_own_result() {
+fn p13_repeated_call_id_becomes_unique_and_keeps_its_result() {
     let shown = build_lines(vec![
         ChatMessage::user("go"),
         ChatMessage::from_tool_calls(vec![call("a"), call("a")]),
@@ -70,7 +70,7 @@ fn p13_an_id_a_server_uses_again_becomes_unique_and_keeps_its_own_result() {
 }
 
 #[test]
-fn p13_a_user_message_comes_before_the_first_call() {
+fn p13_user_message_precedes_the_first_call() {
     let shown = build_lines(vec![
         ChatMessage::assistant("[Anchor created: x]: {}"),
         ChatMessage::from_tool_calls(vec![call("a")]),
@@ -79,7 +79,7 @@ fn p13_a_user_message_comes_before_the_first_call() {
 }
 
 #[test]
-fn p13_a_request_ends_on_a_user_or_tool_message() {
+fn p13_request_ends_with_a_user_or_tool_message() {
     assert_eq!(normalize_request(vec![]).last().map(describe_message), Some(format!("user: {CONTINUE_PROMPT}")));
     let ends_on_assistant = normalize_request(vec![ChatMessage::user("hi"), ChatMessage::assistant("hello")]);
     assert_eq!(ends_on_assistant.last().map(describe_message), Some(format!("user: {CONTINUE_PROMPT}")));
@@ -88,6 +88,6 @@ fn p13_a_request_ends_on_a_user_or_tool_message() {
 
 #[test]
 fn p13_only_the_assistant_calls_tools() {
-    let odd = ChatMessage { tool_calls: vec![call("a")], ..ChatMessage::user("go") };
-    assert_eq!(normalize_request(vec![odd]), [ChatMessage::user("go")]);
+    let user_with_calls = ChatMessage { tool_calls: vec![call("a")], ..ChatMessage::user("go") };
+    assert_eq!(normalize_request(vec![user_with_calls]), [ChatMessage::user("go")]);
 }

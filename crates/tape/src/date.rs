@@ -1,27 +1,27 @@
-//! Dates of entries, kept as they were written, and ranges of them.
+//! Dates of entries, and date ranges.
 
 use std::str::FromStr;
 
 use capstan_protocol::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// The date of an entry: the text as it was written, so that a foreign tape keeps its own.
+/// Date of an entry. The original text is preserved, because tapes of other systems have other formats.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct EntryDate(String);
 
 impl EntryDate {
-    /// Keeps a date as it was written.
+    /// Date with this text.
     pub fn verbatim(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text of the date.
+    /// Text of the date.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The point in time it means, if it means one. A date without an offset is read as UTC.
+    /// Point in time, if the text can be parsed. A date without an offset is in UTC.
     pub fn timestamp(&self) -> Option<Timestamp> {
         if let Ok(time) = self.0.parse() {
             return Some(time);
@@ -42,35 +42,35 @@ fn to_utc_timestamp(civil: jiff::civil::DateTime) -> Option<Timestamp> {
     Some(Timestamp::from_micros(zoned.timestamp().as_microsecond()))
 }
 
-/// A range of time, from the first moment on and before the second.
+/// Half-open time range `from..before`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DateRange {
-    /// The first moment in it.
+    /// Start of the range, inclusive.
     pub from: Timestamp,
-    /// The first moment after it.
+    /// End of the range, exclusive.
     pub before: Timestamp,
 }
 
-/// A text that is neither a date nor a point in time.
+/// Invalid date or time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is neither a date (2026-11-15) nor a time (2026-11-15T20:57:42Z)")]
 pub struct DateError(String);
 
 impl DateRange {
-    /// From one end to another, both included; a bare date is the whole day in UTC.
+    /// Range between two dates or times, both inclusive. A date without a time is the whole day in UTC.
     pub fn between(first: &str, last: &str) -> Result<Self, DateError> {
-        let from: DateBound = first.parse()?;
-        let until: DateBound = last.parse()?;
-        Ok(Self { from: from.begin, before: until.end })
+        let first: DateBound = first.parse()?;
+        let last: DateBound = last.parse()?;
+        Ok(Self { from: first.begin, before: last.end })
     }
 
-    /// Whether a moment lies in it.
+    /// Returns true if the range contains the time.
     pub fn contains(&self, time: Timestamp) -> bool {
         self.from <= time && time < self.before
     }
 }
 
-/// The moments a text stands for.
+/// Time span of a date or time: a whole day, or one microsecond.
 struct DateBound {
     begin: Timestamp,
     end: Timestamp,
@@ -81,14 +81,14 @@ impl FromStr for DateBound {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const DAY_MILLIS: i64 = 24 * 60 * 60 * 1000;
-        let failed = || DateError(text.to_owned());
+        let invalid = || DateError(text.to_owned());
         if let Ok(day) = text.parse::<jiff::civil::Date>()
             && text.len() == "2026-11-15".len()
         {
-            let begin = to_utc_timestamp(day.at(0, 0, 0, 0)).ok_or_else(failed)?;
+            let begin = to_utc_timestamp(day.at(0, 0, 0, 0)).ok_or_else(invalid)?;
             return Ok(Self { begin, end: begin.plus_millis(DAY_MILLIS) });
         }
-        let begin = EntryDate::verbatim(text).timestamp().ok_or_else(failed)?;
+        let begin = EntryDate::verbatim(text).timestamp().ok_or_else(invalid)?;
         Ok(Self { begin, end: Timestamp::from_micros(begin.as_micros().saturating_add(1)) })
     }
 }
@@ -98,7 +98,7 @@ mod tests {
     use super::{DateRange, EntryDate};
 
     #[test]
-    fn p10_a_bare_date_is_the_whole_day_in_utc() {
+    fn p10_date_without_a_time_is_the_whole_day_in_utc() {
         let day = DateRange::between("2026-11-15", "2026-11-15").unwrap();
         let inside = |text: &str| day.contains(EntryDate::verbatim(text).timestamp().unwrap());
         assert!(inside("2026-11-15T00:00:00Z"));

@@ -1,4 +1,4 @@
-//! Entries that a tape must have and has not.
+//! Detection of missing entries.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,12 +7,12 @@ use capstan_protocol::EntryId;
 
 use crate::TapeRecord;
 
-/// Ids next to each other that are missing on a tape.
+/// Range of consecutive entry ids that are missing on a tape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryGap {
-    /// The first of them.
+    /// First missing entry.
     pub from: EntryId,
-    /// The last of them.
+    /// Last missing entry.
     pub to: EntryId,
 }
 
@@ -27,15 +27,15 @@ impl fmt::Display for EntryGap {
 }
 
 impl TapeRecord {
-    /// What is missing among the entries of this tape after one and up to another, of which these are there.
+    /// Gaps in `after < id <= up_to` among the existing `ids` of this tape.
     ///
-    /// Every entry that was written here has the id after the one before, over resets and merges too. A fork's own begin
-    /// after its position. Those that were brought along may have any ids, but the last of them is known.
+    /// Entries written by this host have consecutive ids, across resets and merges. The entries of a fork begin after
+    /// its position. Imported entries may have any ids, but the last of them must exist.
     pub fn find_gaps(&self, ids: impl IntoIterator<Item = EntryId>, after: EntryId, up_to: EntryId) -> Vec<EntryGap> {
         let position = self.fork.as_ref().map(|fork| fork.position).unwrap_or_default();
         let mut next = after.max(position).next().max(self.brought_along);
         let mut gaps = Vec::new();
-        // One that stands at a wrong place is not missing.
+        // An entry out of order is not missing.
         let ids: BTreeSet<EntryId> = ids.into_iter().filter(|id| *id >= next && *id <= up_to).collect();
         for id in ids {
             if id > next {
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn p01_every_id_that_was_written_here_must_be_there() {
+    fn p01_ids_written_by_the_host_are_consecutive() {
         let whole = tape_record();
         assert_eq!(missing_entries(&whole, &[1, 2, 3, 4], 0, 4), Vec::<String>::new());
         assert_eq!(missing_entries(&whole, &[], 0, 0), Vec::<String>::new());
@@ -87,21 +87,21 @@ mod tests {
             ["entry 1 is missing", "entries 3 to 4 are missing", "entries 7 to 8 are missing"]
         );
         assert_eq!(missing_entries(&whole, &[], 0, 3), ["entries 1 to 3 are missing"]);
-        assert_eq!(missing_entries(&whole, &[5, 6, 9], 4, 6), Vec::<String>::new(), "what is outside is no matter");
-        assert_eq!(missing_entries(&whole, &[1, 3, 2, 2, 4], 0, 4), Vec::<String>::new(), "nor the order");
+        assert_eq!(missing_entries(&whole, &[5, 6, 9], 4, 6), Vec::<String>::new(), "ids outside of the range");
+        assert_eq!(missing_entries(&whole, &[1, 3, 2, 2, 4], 0, 4), Vec::<String>::new(), "ids out of order");
     }
 
     #[test]
-    fn p12_what_was_brought_along_may_have_gaps_but_its_last_entry_is_known() {
-        let brought = TapeRecord { brought_along: EntryId(7), ..tape_record() };
-        assert_eq!(missing_entries(&brought, &[2, 7, 8, 9], 0, 9), Vec::<String>::new());
-        assert_eq!(missing_entries(&brought, &[2, 8, 9], 0, 9), ["entry 7 is missing"]);
-        assert_eq!(missing_entries(&brought, &[2, 7, 9], 0, 9), ["entry 8 is missing"]);
-        assert_eq!(missing_entries(&brought, &[2], 0, 5), Vec::<String>::new());
+    fn p12_imported_entries_may_have_gaps_but_the_last_one_must_exist() {
+        let imported = TapeRecord { brought_along: EntryId(7), ..tape_record() };
+        assert_eq!(missing_entries(&imported, &[2, 7, 8, 9], 0, 9), Vec::<String>::new());
+        assert_eq!(missing_entries(&imported, &[2, 8, 9], 0, 9), ["entry 7 is missing"]);
+        assert_eq!(missing_entries(&imported, &[2, 7, 9], 0, 9), ["entry 8 is missing"]);
+        assert_eq!(missing_entries(&imported, &[2], 0, 5), Vec::<String>::new());
     }
 
     #[test]
-    fn p09_the_entries_of_a_fork_begin_after_its_position() {
+    fn p09_entries_of_a_fork_begin_after_its_position() {
         let parent = TapeName::parse("parent").unwrap();
         let fork = Some(ForkPoint { parent, position: EntryId(5), state: ForkState::Open });
         let fork = TapeRecord { fork, ..tape_record() };

@@ -1,33 +1,33 @@
-//! What an entry is.
+//! Kinds of entries.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The kind of an entry. Kinds that are not known here are kept as they are.
+/// Kind of an entry. Unknown kinds are preserved.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum EntryKind {
-    /// Something said, in the form of a chat message.
+    /// Chat message.
     Message,
-    /// A system prompt.
+    /// System prompt.
     System,
-    /// The tool calls of one step.
+    /// Tool calls of one step.
     ToolCall,
     /// Results of tool calls.
     ToolResult,
-    /// Something that happened.
+    /// Named event with data, not shown by views.
     Event,
-    /// A point from which context is reconstructed.
+    /// Point from which the context is reconstructed.
     Anchor,
-    /// Something that went wrong.
+    /// Error in a stage of the turn.
     Error,
-    /// A kind of another system.
+    /// Kind of another system.
     Other(String),
 }
 
 impl EntryKind {
-    /// The kind as it is written.
+    /// Name of the kind, as on the tape.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Message => "message",

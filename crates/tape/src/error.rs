@@ -1,178 +1,178 @@
-//! Why a store refused or failed.
+//! Errors of stores.
 
 use capstan_protocol::{CodedError, EventKey, TapeName};
 
-/// Why a store refused or failed.
+/// Rejection of a batch, or failure of a store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, CodedError)]
 pub enum StoreError {
-    /// The writer's lease is not the current one.
+    /// The lease of the writer is not current.
     #[error("the lease of tape {tape} was taken over: this writer may no longer write to it")]
     #[code(SessionBusy, exit = Store)]
     Fenced {
         /// The tape.
         tape: TapeName,
     },
-    /// Something else was written in between.
+    /// Another batch was written to the tape in the meantime.
     #[error("tape {tape} has changed in the meantime")]
     #[code(SessionBusy, exit = Store)]
     HeadMoved {
         /// The tape.
         tape: TapeName,
     },
-    /// Something else was kept in between.
-    #[error("{space} has changed in the meantime")]
+    /// Another batch was written to the namespace in the meantime.
+    #[error("the namespace {namespace} has changed in the meantime")]
     #[code(StoreBusy)]
     NamespaceChanged {
-        /// The space.
-        space: String,
+        /// The namespace.
+        namespace: String,
     },
-    /// There is no such tape.
+    /// The tape does not exist.
     #[error("there is no tape {tape}")]
     #[code(TapeUnknown)]
     TapeNotFound {
-        /// The name that was asked for.
+        /// Name of the tape.
         tape: TapeName,
     },
-    /// It could be written, and never be read again.
-    #[error("{what} cannot be kept: it is nested deeper than {most} levels")]
+    /// A value is nested so deeply that it could be written but not read again.
+    #[error("{what} cannot be stored: it is nested deeper than {max_depth} levels")]
     #[code(NestedTooDeep)]
     NestedTooDeep {
-        /// What was to be kept.
+        /// Description of the value.
         what: String,
-        /// How deep it may be.
-        most: usize,
+        /// Maximum depth.
+        max_depth: usize,
     },
-    /// The tape is there already.
-    #[error("tape {tape} exists already")]
+    /// A tape with this name exists.
+    #[error("tape {tape} already exists")]
     #[code(TapeExists)]
     TapeExists {
-        /// Its name.
+        /// Name of the tape.
         tape: TapeName,
     },
     /// The fork was merged or discarded.
     #[error("fork {tape} is closed")]
     #[code(TapeForkClosed)]
     ForkClosed {
-        /// Its name.
+        /// Name of the tape.
         tape: TapeName,
     },
-    /// A tool call of the parent is still open, and a fork must not come between a call and its result.
+    /// A tool call of the parent is open, and a merge must not separate a call from its result.
     #[error("tape {tape} has an open tool call: its fork can be merged when the result is recorded")]
     #[code(TapeOpenCall)]
     OpenToolCall {
         /// The parent.
         tape: TapeName,
     },
-    /// The tape's entries are kept by another tape store than the one in use.
-    #[error("the entries of tape {tape} are kept by another tape store")]
+    /// The entries of the tape are in another tape store than the one in use.
+    #[error("the entries of tape {tape} are in another tape store")]
     #[code(TapeElsewhere)]
     StoredElsewhere {
-        /// Its name.
+        /// Name of the tape.
         tape: TapeName,
     },
-    /// The event was accepted before.
-    #[error("event {} of {} was accepted before", .key.event_id, .key.source)]
+    /// The event was already accepted.
+    #[error("event {} of {} was already accepted", .key.event_id, .key.source)]
     #[code(StoreFailed)]
     DuplicateEvent {
         /// The event.
         key: EventKey,
     },
-    /// The event has an outcome already, or was never accepted.
-    #[error("event {} of {} has no open acceptance", .key.event_id, .key.source)]
+    /// The event is already settled, was never accepted, or belongs to another process.
+    #[error("event {} of {} is not in flight", .key.event_id, .key.source)]
     #[code(StoreFailed)]
     EventNotInFlight {
         /// The event.
         key: EventKey,
     },
-    /// The message no longer waits, or another process sees to it.
-    #[error("message {id} of the outbox is seen to by another process")]
+    /// The message is no longer pending, or belongs to another process.
+    #[error("message {id} of the outbox is not pending, or belongs to another process")]
     #[code(StoreFailed)]
     OutboxConflict {
-        /// The row.
+        /// Row of the message.
         id: u64,
     },
-    /// An imported entry's id does not follow the one before it.
+    /// The id of an imported entry is not greater than the previous one.
     #[error("entry {id} of tape {tape} does not follow entry {head}")]
     #[code(TapeOutOfOrder)]
     OutOfOrder {
         /// The tape.
         tape: TapeName,
-        /// The id that was refused.
+        /// Rejected id.
         id: u64,
-        /// The id before it.
+        /// Previous id.
         head: u64,
     },
-    /// The data is not what this program wrote, or was damaged.
+    /// The data is damaged, or was not written by Capstan.
     #[error("{what} is corrupt: {detail}")]
     #[code(StoreCorrupt)]
     Corrupt {
-        /// Which file, table or tape.
+        /// File, table or tape.
         what: String,
-        /// What was found.
+        /// Description of the damage.
         detail: String,
     },
     /// The store was written by a newer version.
-    #[error("{what} has schema version {found}, this program knows up to {known}")]
+    #[error("{what} has schema version {found}, but this program supports versions up to {known}")]
     #[code(StoreTooNew)]
     SchemaTooNew {
-        /// Which store.
+        /// File of the store.
         what: String,
-        /// Its version.
+        /// Version of the store.
         found: u32,
-        /// The newest version this program knows.
+        /// Newest supported version.
         known: u32,
     },
-    /// The disk has no room left, or its user's share of it. Nothing of the batch was written.
+    /// The disk is full, or the quota of the user is exhausted. The batch was not written.
     #[error("{what} cannot be written: the disk is full")]
     #[code(DiskFull)]
     DiskFull {
-        /// Which file.
+        /// File that could not be written.
         what: String,
     },
-    /// The store can be read and not written.
+    /// The store can be read but not written.
     #[error("{what} cannot be written: {detail}")]
     #[code(StoreReadOnly)]
     ReadOnly {
-        /// Which file or folder.
+        /// File or folder that cannot be written.
         what: String,
-        /// Why not.
+        /// Reason.
         detail: String,
     },
-    /// Another process kept the store locked for longer than a writer waits. Nothing of the batch was written.
+    /// Another process kept the store locked until the timeout. The batch was not written.
     #[error("{what} cannot be written: another process keeps it locked")]
     #[code(StoreBusy)]
     Busy {
-        /// Which file.
+        /// File that could not be written.
         what: String,
     },
-    /// The disk failed to keep what was written: the batch is there, and whether it stays nobody can tell. Nothing is
-    /// written any more until the store is opened anew.
+    /// The disk failed to sync. The batch is written but may be lost. The store rejects all writes until it is
+    /// reopened.
     #[error("{what} could not be synced: {detail}")]
     #[code(StoreUnsynced)]
     SyncFailed {
-        /// Which file.
+        /// File that could not be written.
         what: String,
-        /// What the system said.
+        /// Message of the operating system or database.
         detail: String,
     },
     /// The disk, the file system or the database failed.
     #[error("{what}: {detail}")]
     #[code(StoreFailed)]
     Io {
-        /// What was being done to what.
+        /// Failed operation.
         what: String,
-        /// What the system said.
+        /// Message of the operating system or database.
         detail: String,
     },
 }
 
 impl StoreError {
-    /// A failure of the disk, the file system or the database.
+    /// Failure of the disk, the file system or the database.
     pub fn io(what: impl Into<String>, error: impl std::fmt::Display) -> Self {
         Self::Io { what: what.into(), detail: error.to_string() }
     }
 
-    /// Something that may be read and not written.
+    /// File or folder that can be read but not written.
     pub fn read_only(what: impl Into<String>, detail: impl std::fmt::Display) -> Self {
         Self::ReadOnly { what: what.into(), detail: detail.to_string() }
     }
@@ -182,7 +182,7 @@ impl StoreError {
         Self::Corrupt { what: what.into(), detail: detail.to_string() }
     }
 
-    /// Whether the same may work later, with nothing changed but the disk or what other processes do.
+    /// Returns true if the same batch may succeed later, depending only on the disk and other processes.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Io { .. } | Self::DiskFull { .. } | Self::ReadOnly { .. } | Self::Busy { .. })
     }

@@ -1,4 +1,4 @@
-//! The event log of a tape: what came in, what was done about it and what became of it, in one list.
+//! Event log of a tape: accepted events, activities, outcomes and deliveries in one list.
 
 use std::collections::HashMap;
 
@@ -10,35 +10,35 @@ use crate::{
     TapeSlice,
 };
 
-/// A fact of the event log: an entry of the tape, or a row beside it that belongs to one of its events.
+/// Item of the event log: an entry of the tape, or a row of another table that belongs to one of its events.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EventLogRecord {
     /// An event was accepted.
     Inbound {
-        /// The entry that tells of it.
+        /// Entry that records the acceptance.
         entry: Entry,
         /// The event.
         event: Box<Event>,
-        /// The binding that came with it, if one did.
+        /// Binding that came with the event, if any.
         binding: Option<StoredBinding>,
     },
-    /// How an event ended, if it has.
+    /// Outcome of an event.
     Outcome {
         /// The event.
         event: EventKey,
-        /// Its outcome; none while it is in flight.
+        /// The outcome; `None` while the event is in flight.
         outcome: Option<Outcome>,
-        /// The run that ended it.
+        /// Run that settled the event.
         run_id: Option<RunId>,
     },
-    /// A message that answers an event, and its fate so far.
+    /// Message that answers an event, and its delivery status.
     Delivery(Box<OutboxRecord>),
-    /// Tool calls and their results, commands, actions on the platform, handoffs, what was dispatched, and errors.
+    /// Tool calls and results, commands, platform actions, handoffs, dispatched messages, errors.
     Activity(Entry),
 }
 
 impl EventLogRecord {
-    /// What kind of fact it is.
+    /// Name of the item; for an activity, the name of its event or its kind.
     pub fn name(&self) -> &str {
         match self {
             Self::Inbound { .. } => "inbound",
@@ -51,17 +51,17 @@ impl EventLogRecord {
         }
     }
 
-    /// The fact as one object.
+    /// Item as a JSON object.
     pub fn to_json(&self) -> Value {
-        let of_entry = |entry: &Entry| json!({ "fact": self.name(), "entry": entry.id, "date": entry.date.as_str() });
+        let entry_json = |entry: &Entry| json!({ "fact": self.name(), "entry": entry.id, "date": entry.date.as_str() });
         match self {
             Self::Inbound { entry, event, binding } => {
-                let mut shown = of_entry(entry);
-                shown["event"] = json!(event);
+                let mut item = entry_json(entry);
+                item["event"] = json!(event);
                 if let Some(binding) = binding {
-                    shown["binding"] = json!(binding);
+                    item["binding"] = json!(binding);
                 }
-                shown
+                item
             }
             Self::Outcome { event, outcome, run_id } => {
                 json!({ "fact": self.name(), "event": event, "outcome": outcome, "run_id": run_id })
@@ -71,15 +71,15 @@ impl EventLogRecord {
                 "delivery": row.status,
             }),
             Self::Activity(entry) => {
-                let mut shown = of_entry(entry);
-                shown["run_id"] = json!(entry.run_id());
-                shown["payload"] = entry.payload.clone();
-                shown
+                let mut item = entry_json(entry);
+                item["run_id"] = json!(entry.run_id());
+                item["payload"] = entry.payload.clone();
+                item
             }
         }
     }
 
-    /// The fact that an entry is, if it is one of the log.
+    /// Item for an entry, if the log shows it.
     fn from_entry(entry: Entry) -> Option<Self> {
         match (&entry.kind, entry.event_kind()) {
             (_, Some(TapeEventKind::EventAccepted)) => {
@@ -96,19 +96,19 @@ impl EventLogRecord {
 }
 
 impl TapeRepository {
-    /// The event log of a tape, in order: outcomes and deliveries stand after the last entry of the run that ended their
-    /// event. Of an event that another host accepted, only what stands on the tape is known.
+    /// Event log of a tape, in order. Outcomes and deliveries follow the last entry of the run that settled their
+    /// event. Events that another host accepted have neither.
     pub async fn event_log(&self, tape: &TapeName, slice: &TapeSlice) -> Result<Vec<EventLogRecord>, StoreError> {
         let entries = self.read(tape, slice).await?;
         let ends = entries.iter().enumerate().filter_map(|(at, entry)| Some((entry.run_id()?.to_owned(), at)));
         let ends: HashMap<String, usize> = ends.collect();
         let mut log = Vec::new();
-        for (at, logged) in entries.into_iter().map(EventLogRecord::from_entry).enumerate() {
-            let key = match &logged {
+        for (at, item) in entries.into_iter().map(EventLogRecord::from_entry).enumerate() {
+            let key = match &item {
                 Some(EventLogRecord::Inbound { event, .. }) => Some(EventKey::from(&**event)),
                 _ => None,
             };
-            log.extend(logged.map(|logged| (at, logged)));
+            log.extend(item.map(|item| (at, item)));
             let Some(key) = key else { continue };
             let Some(accepted) = self.store().inbox_record(&key).await? else { continue };
             let (outcome, run_id) = accepted.outcome.unzip();
@@ -118,10 +118,10 @@ impl TapeRepository {
             log.push((at, EventLogRecord::Outcome { event: key, outcome, run_id }));
             log.extend(rows.into_iter().map(|row| (at, EventLogRecord::Delivery(Box::new(row)))));
         }
-        // What follows an entry was put in after it.
-        log.sort_by_key(|(at, logged)| {
-            (*at, matches!(logged, EventLogRecord::Outcome { .. } | EventLogRecord::Delivery(_)))
+        // The sort is stable, so items at the same position keep their order.
+        log.sort_by_key(|(at, item)| {
+            (*at, matches!(item, EventLogRecord::Outcome { .. } | EventLogRecord::Delivery(_)))
         });
-        Ok(log.into_iter().map(|(_, logged)| logged).collect())
+        Ok(log.into_iter().map(|(_, item)| item).collect())
     }
 }

@@ -1,13 +1,13 @@
-//! Merging a fork back into its parent.
+//! Merging of forks into their parent.
 
 use capstan_protocol::EntryId;
 use serde_json::Value;
 
 use crate::{Entry, EntryDraft, EntryKind, EntryRef, ForkPoint, meta_keys};
 
-/// The entries of a fork as they join its parent: new ids, and references among them translated.
+/// Drafts that append the entries of a fork to its parent, with references among the entries translated to new ids.
 ///
-/// The drafts must be appended in one batch, `first` being the position of the first of them.
+/// The drafts must be appended in one batch, the first of them at position `first`.
 pub fn merge_drafts(fork: &ForkPoint, entries: &[Entry], first: usize) -> Vec<EntryDraft> {
     let translate = |id: EntryId| {
         if id <= fork.position {
@@ -17,26 +17,26 @@ pub fn merge_drafts(fork: &ForkPoint, entries: &[Entry], first: usize) -> Vec<En
         Some(EntryRef::InBatch(first + offset))
     };
     let draft = |entry: &Entry| {
-        let names = entry.named_messages();
+        let named = entry.named_messages();
         let mut draft = EntryDraft::from(entry.clone());
-        if !names.is_empty() {
-            // An id of the fork means another entry on the parent.
+        if !named.is_empty() {
+            // Ids of the fork refer to other entries on the parent.
             draft.meta.shift_remove(meta_keys::MESSAGES);
         }
-        draft.with_named_messages(names.into_iter().filter_map(translate).collect())
+        draft.with_named_messages(named.into_iter().filter_map(translate).collect())
     };
     entries.iter().map(draft).collect()
 }
 
-/// Whether the newest step on a tape still waits for results: nothing but events came after its calls.
+/// Returns true if the newest step of a tape still waits for results: only events and results follow its calls.
 ///
-/// `tail` is what stands on the tape from its newest `tool_call` on.
+/// `tail` begins with the newest `tool_call` of the tape.
 pub(crate) fn has_open_call(tail: &[Entry]) -> bool {
     let Some((call, rest)) = tail.split_first().filter(|(first, _)| first.kind == EntryKind::ToolCall) else {
         return false;
     };
-    let is_over = |entry: &Entry| matches!(entry.kind, EntryKind::Message | EntryKind::Anchor | EntryKind::ToolCall);
-    if rest.iter().any(is_over) {
+    let ends_step = |entry: &Entry| matches!(entry.kind, EntryKind::Message | EntryKind::Anchor | EntryKind::ToolCall);
+    if rest.iter().any(ends_step) {
         return false;
     }
     let count = |entry: &Entry, key: &str| entry.payload.get(key).and_then(Value::as_array).map_or(0, Vec::len);

@@ -1,24 +1,24 @@
-//! A window that is read on where it was left.
+//! Incremental reading of a context window.
 
 use capstan_protocol::{EntryId, TapeName};
 
 use crate::{ContextWindow, Entry, EntryKind, StoreError, TapeRecord, TapeRepository, TapeSlice};
 
-/// So many entries are asked for by their number: a store finds a few faster than all that there are.
+/// Maximum number of entries that are read with a limit, which is faster for stores than an open range.
 const SMALL_READ_LIMIT: u64 = 32;
 
-/// The window of a tape, kept between two looks at it. Of a tape that has only grown since, only what is new is read.
+/// Cached context window of a tape. If the tape has only grown, a refresh reads only the new entries.
 #[derive(Debug, Default)]
 pub struct IncrementalWindow {
-    /// The generation of the tape and its head, as far as the window has them.
+    /// Generation and head of the tape at the last refresh.
     read_up_to: Option<(u32, EntryId)>,
     kinds: Vec<EntryKind>,
     window: ContextWindow,
 }
 
 impl IncrementalWindow {
-    /// The window of this tape as it is now, with only these kinds of what follows the anchor; none stands for all. It must
-    /// be the same tape each time.
+    /// Reads the current window of the tape, which must be the same for all calls. Of the entries after the anchor,
+    /// only `kinds` are read; empty means all.
     pub async fn refresh(
         &mut self,
         tapes: &TapeRepository,
@@ -55,7 +55,7 @@ impl IncrementalWindow {
         Ok(&mut self.window)
     }
 
-    /// Reads the few entries that follow what the window has. A new anchor is among them, or there is none.
+    /// Reads the few entries after `known`. A new anchor, if there is one, is among them.
     async fn read_new_entries(
         &mut self,
         tapes: &TapeRepository,
@@ -67,13 +67,13 @@ impl IncrementalWindow {
         if !kinds.is_empty() && !kinds.contains(&EntryKind::Anchor) {
             with_anchors.push(EntryKind::Anchor);
         }
-        let mut read = read_following(tapes, record.clone(), known, &with_anchors).await?;
-        let Some(position) = read.iter().rposition(|entry| entry.kind == EntryKind::Anchor) else {
-            self.window.following.extend(read);
+        let mut entries = read_following(tapes, record.clone(), known, &with_anchors).await?;
+        let Some(position) = entries.iter().rposition(|entry| entry.kind == EntryKind::Anchor) else {
+            self.window.following.extend(entries);
             return Ok(());
         };
-        let following = read.split_off(position + 1);
-        let anchor = read.pop();
+        let following = entries.split_off(position + 1);
+        let anchor = entries.pop();
         self.window = match anchor {
             Some(anchor) if !anchor.named_messages().is_empty() => {
                 read_from_anchor(tapes, record, Some(anchor), kinds).await?
@@ -94,15 +94,15 @@ async fn read_from_anchor(
         let following = read_following(tapes, record, EntryId(0), kinds).await?;
         return Ok(ContextWindow { following, ..ContextWindow::default() });
     };
-    let mut named = Vec::new();
+    let mut named_messages = Vec::new();
     for id in anchor.named_messages().into_iter().filter(|id| *id < anchor.id) {
-        named.extend(tapes.read_with_record(record.clone(), &TapeSlice::single(id)).await?);
+        named_messages.extend(tapes.read_with_record(record.clone(), &TapeSlice::single(id)).await?);
     }
     let following = read_following(tapes, record, anchor.id, kinds).await?;
-    Ok(ContextWindow { anchor: Some(anchor), named_messages: named, following })
+    Ok(ContextWindow { anchor: Some(anchor), named_messages, following })
 }
 
-/// The entries of these kinds that follow one, up to the head that the record has.
+/// Entries of these kinds after an entry, up to the head of the record.
 async fn read_following(
     tapes: &TapeRepository,
     record: TapeRecord,

@@ -1,4 +1,4 @@
-//! Values that are kept under a key, apart from any tape: bindings, what runners want remembered, names of contents.
+//! Key-value records, which are not on a tape: bindings, runner state, names of stored content.
 
 use capstan_protocol::{RunId, TapeName, Timestamp};
 use serde::Serialize;
@@ -6,58 +6,58 @@ use serde_json::Value;
 
 use crate::EntryDraft;
 
-/// A value that is kept under a key of a space.
+/// Value stored under a key of a namespace.
 ///
-/// A space is a set of keys that belongs to somebody: the bindings of the host, the state of one runner for one actor.
-/// Whoever writes says who that is by its name.
+/// A namespace is a set of keys with one owner: the bindings of the host, the state of one runner for one actor. The
+/// writer chooses its name.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct KeyValueRecord {
-    /// The space.
+    /// Name of the namespace.
     pub space: String,
-    /// The key, unique in its space.
+    /// Key, unique within the namespace.
     pub key: String,
     /// The value.
     pub value: Value,
-    /// When it was written.
+    /// Time of the write.
     pub at: Timestamp,
-    /// The run that wrote it, if one did.
+    /// Run that wrote the value, if any.
     pub by: Option<RunId>,
 }
 
 impl KeyValueRecord {
-    /// What remains under its key: nothing, where the value is `null`.
+    /// Record to store, or `None` if the value is `null`, which removes the key.
     pub fn unless_removed(&self) -> Option<&Self> {
-        Some(self).filter(|kept| !kept.value.is_null())
+        Some(self).filter(|record| !record.value.is_null())
     }
 
-    /// What it counts for in its space.
+    /// Size that counts towards the quota of the namespace.
     pub fn size_bytes(&self) -> u64 {
         (self.key.len() + self.value.to_string().len()) as u64
     }
 }
 
-/// What is known about a space that something was ever kept in.
+/// Revision and size of a namespace that has, or once had, values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NamespaceRecord {
-    /// Its name.
+    /// Name of the namespace.
     pub space: String,
-    /// How often it has changed.
+    /// Number of changes.
     pub revision: u64,
-    /// How many keys it has.
+    /// Number of keys.
     pub rows: u64,
-    /// How much they and their values count for together.
+    /// Size of all keys and values.
     pub bytes: u64,
-    /// When it changed last.
+    /// Time of the last change.
     pub at: Timestamp,
 }
 
 impl NamespaceRecord {
-    /// A space that nothing was ever kept in.
+    /// Namespace that never had a value.
     pub fn empty(space: impl Into<String>, at: Timestamp) -> Self {
         Self { space: space.into(), revision: 0, rows: 0, bytes: 0, at }
     }
 
-    /// Counts what stands under a key, in place of what stood there before.
+    /// Updates the totals after the value of a key changed.
     pub fn update_totals(&mut self, before: Option<&KeyValueRecord>, after: Option<&KeyValueRecord>) {
         self.rows = self.rows.saturating_sub(u64::from(before.is_some())) + u64::from(after.is_some());
         self.bytes = self.bytes.saturating_sub(before.map_or(0, KeyValueRecord::size_bytes))
@@ -65,27 +65,28 @@ impl NamespaceRecord {
     }
 }
 
-/// Changes of a space that are made if there is room for all of them. See [`Fact::KeepWithin`](crate::Fact::KeepWithin).
+/// Changes to a namespace that are applied if the result is within the quota. See
+/// [`Fact::UpdateWithinQuota`](crate::Fact::UpdateWithinQuota).
 #[derive(Debug, Clone, PartialEq)]
 pub struct QuotaUpdate {
-    /// The space.
+    /// Name of the namespace.
     pub namespace: String,
-    /// The values, all of this space; `null` removes a key.
+    /// Values, all in this namespace; `null` removes a key.
     pub changes: Vec<KeyValueRecord>,
-    /// How many keys it may have.
+    /// Maximum number of keys.
     pub max_rows: u64,
-    /// How much they and their values may count for together.
+    /// Maximum size of all keys and values.
     pub max_bytes: u64,
-    /// The tape that is told of it.
+    /// Tape that records the result.
     pub tape: TapeName,
-    /// The entry that tells of the changes.
+    /// Entry that is appended if the changes are applied.
     pub accepted_entry: EntryDraft,
-    /// The entry that tells that there was no room for them, if one does.
+    /// Entry that is appended if the quota is exceeded, if any.
     pub rejected_entry: Option<EntryDraft>,
 }
 
 impl QuotaUpdate {
-    /// Whether the space may be like this after the changes. There is always room for taking something away.
+    /// Returns true if the namespace after the changes is within the quota. Removals alone are always allowed.
     pub fn is_within_quota(&self, after: &NamespaceRecord) -> bool {
         let only_removes = self.changes.iter().all(|change| change.unless_removed().is_none());
         only_removes || (after.rows <= self.max_rows && after.bytes <= self.max_bytes)

@@ -1,16 +1,16 @@
-//! Tapes: the append-only record of a conversation, and what is derived from it.
+//! Tapes: append-only records of conversations, the contracts of their stores, and the views derived from them.
 //!
-//! - [`Entry`] is one fact on a tape; [`Draft`] is one that has no id yet.
-//! - [`Store`] is the contract of a store, made of small traits such as [`JournalStore`] and [`OutboxStore`]: every write of
-//!   the host is one [`Batch`], applied atomically, under a [`Fence`].
-//! - [`TapeStore`] is what an extension provides to keep the entries somewhere else.
-//! - [`Tapes`] reads and writes tapes over both: windows, queries, anchors, forks, generations.
-//! - [`Search`] is the one rule for what a text is found in.
-//! - [`TapeEvent`] is the one list of the events that Capstan writes on tapes, with their data.
-//! - [`Logged`] is a fact of a tape's event log: entries, and the outcomes and deliveries that belong to them.
-//! - [`View`] turns a [`Window`] of entries into the messages a model reads; [`conversation`] keeps them valid.
+//! - [`Entry`] is an entry of a tape, [`EntryDraft`] one to be appended; [`TapeEvent`] lists the events of the host.
+//! - [`Store`] combines the traits of a store, such as [`JournalStore`] and [`OutboxStore`]. Every write is a
+//!   [`Batch`], applied atomically, usually under a [`Fence`]; [`rules`] defines its effect for all stores.
+//!   [`MemoryStore`] is here.
+//! - [`TapeStore`] is the contract of an external store for entries, provided by a plugin.
+//! - [`TapeRepository`] reads and writes tapes over both: windows, queries, anchors, forks, generations, the event log.
+//! - [`TextSearch`] decides which entries match a text.
+//! - [`View`] turns a [`ContextWindow`] into messages for a model; [`conversation`] makes them valid for every
+//!   provider.
 //!
-//! Nothing here knows hooks, models or channels, and only stores do I/O.
+//! The crate knows nothing of hooks, models and channels, and does no I/O; SQLite and JSONL are in `capstan-store`.
 
 mod batch;
 pub mod conversation;

@@ -1,4 +1,4 @@
-//! Stores that keep everything in memory: for tests, and for a host that needs no past.
+//! Stores in memory, for tests and for hosts without persistence.
 
 mod rows;
 mod tape_store;
@@ -19,7 +19,7 @@ use crate::{
     OutboxStatus, OutboxStore, RunRecord, SettledEvent, StoreError, TapeRecord, TapeSlice, rules,
 };
 
-/// Store in memory. It keeps every promise of a [`Store`](crate::Store) except to outlive the process.
+/// Store in memory, with all guarantees of a [`Store`](crate::Store) except durability.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -48,7 +48,7 @@ impl MemoryStore {
     }
 
     fn rows(&self) -> MutexGuard<'_, MemoryRows> {
-        // A commit that panicked leaves staged changes at worst, and the next one discards them.
+        // A commit that panicked leaves at most staged changes, which the next commit discards.
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -58,9 +58,9 @@ impl JournalStore for MemoryStore {
     async fn commit(&self, mut batch: Batch) -> Result<CommitReceipt, StoreError> {
         let mut rows = self.rows();
         rows.discard_changes();
-        let committed = rules::apply(&mut *rows, &mut batch, Timestamp::now())?;
+        let receipt = rules::apply(&mut *rows, &mut batch, Timestamp::now())?;
         rows.commit_changes();
-        Ok(committed)
+        Ok(receipt)
     }
 
     async fn tape(&self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError> {
@@ -84,7 +84,7 @@ impl JournalStore for MemoryStore {
     }
 
     async fn verify(&self) -> Result<Vec<IntegrityProblem>, StoreError> {
-        // Memory is written only by the rules, so there is nothing to find.
+        // Only the rules write to memory, so there is no damage to find.
         Ok(Vec::new())
     }
 }
@@ -114,7 +114,7 @@ impl LedgerStore for MemoryStore {
     }
 }
 
-/// Number of a run, or `default` where none is named; `None` for an unknown run.
+/// Number of a run, or `default` if `run` is `None`; `None` for an unknown run.
 fn run_position(rows: &MemoryRows, run: Option<&RunId>, default: u64) -> Option<u64> {
     match run {
         Some(run) => rows.runs.base().get(run).map(|(number, _)| *number),
@@ -198,7 +198,7 @@ fn is_pending(row: &OutboxRecord) -> bool {
 #[async_trait]
 impl KeyValueStore for MemoryStore {
     async fn key_value(&self, namespace: &str, key: &str) -> Result<Option<KeyValueRecord>, StoreError> {
-        Ok(self.rows().kept.base().get(&(namespace.to_owned(), key.to_owned())).cloned())
+        Ok(self.rows().key_values.base().get(&(namespace.to_owned(), key.to_owned())).cloned())
     }
 
     async fn key_value_page(
@@ -209,14 +209,14 @@ impl KeyValueStore for MemoryStore {
     ) -> Result<Vec<KeyValueRecord>, StoreError> {
         let rows = self.rows();
         let first = (namespace.to_owned(), after.unwrap_or_default().to_owned());
-        let records = rows.kept.base().range(first..).map(|(_, record)| record);
+        let records = rows.key_values.base().range(first..).map(|(_, record)| record);
         let records = records.take_while(|record| record.space == namespace);
         let following = records.filter(|record| after.is_none_or(|after| record.key.as_str() > after));
         Ok(following.take(limit).cloned().collect())
     }
 
     async fn namespace(&self, name: &str) -> Result<Option<NamespaceRecord>, StoreError> {
-        Ok(self.rows().spaces.base().get(name).cloned())
+        Ok(self.rows().namespaces.base().get(name).cloned())
     }
 
     async fn namespace_page(
@@ -226,8 +226,8 @@ impl KeyValueStore for MemoryStore {
         limit: usize,
     ) -> Result<Vec<NamespaceRecord>, StoreError> {
         let rows = self.rows();
-        let named = rows.spaces.base().values().filter(|record| record.space.starts_with(prefix));
-        let following = named.filter(|record| after.is_none_or(|after| record.space.as_str() > after));
+        let matching = rows.namespaces.base().values().filter(|record| record.space.starts_with(prefix));
+        let following = matching.filter(|record| after.is_none_or(|after| record.space.as_str() > after));
         Ok(following.take(limit).cloned().collect())
     }
 

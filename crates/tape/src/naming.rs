@@ -1,11 +1,11 @@
-//! Names derived from content: tapes and blobs.
+//! Names of tapes and blobs, derived by hashing.
 
 use capstan_protocol::{BlobHash, SessionId, TapeName, WorkspaceId};
 use md5::{Digest, Md5};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-/// Which tape belongs to a session: the session within its workspace.
+/// Address of a session's tape: the session within its workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TapeAddress {
     /// The workspace.
@@ -14,32 +14,32 @@ pub struct TapeAddress {
     pub session: SessionId,
 }
 
-/// The name of a session's tape: the same session in two workspaces has two tapes.
+/// Name of a session's tape. The same session id in two workspaces has two tapes.
 pub fn tape_name(address: &TapeAddress) -> TapeName {
     let name = format!("{}__{}", short_md5(address.workspace.as_str()), short_md5(address.session.as_str()));
-    // Hex digits and underscores are always a valid name.
+    // Hexadecimal digits and underscores are always a valid name.
     TapeName::parse(name).unwrap_or_else(|_| unreachable!())
 }
 
 fn short_md5(text: &str) -> String {
-    // 32 digits in all.
+    // Zero-padded to 32 digits, of which the first 16 are used.
     let mut hex = format!("{:032x}", u128::from_be_bytes(Md5::digest(text.as_bytes()).0));
     hex.truncate(16);
     hex
 }
 
-/// The hash a content is kept under.
+/// Hash under which content is stored.
 pub fn blob_hash(bytes: &[u8]) -> BlobHash {
     BlobHash::new(blake3::hash(bytes).to_hex().as_str())
 }
 
-/// JSON text that does not depend on the order in which keys were inserted.
+/// JSON text with sorted keys, independent of their insertion order.
 pub fn canonical_json(value: &Value) -> String {
-    // A value has texts for keys, so it can always be written.
+    // Serialisation cannot fail, because all keys are strings.
     serde_json::to_string(&SortedJson(value)).unwrap_or_default()
 }
 
-/// A value that is written with its keys in order.
+/// Value that is serialised with sorted keys.
 struct SortedJson<'a>(&'a Value);
 
 impl Serialize for SortedJson<'_> {
@@ -63,7 +63,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn p05_a_tape_is_named_by_workspace_and_session() {
+    fn p05_tape_is_named_after_workspace_and_session() {
         let name = tape_name(&TapeAddress { workspace: "/w".into(), session: "cli:local".into() });
         // python3 -c 'from hashlib import md5; print(md5(b"/w").hexdigest()[:16], md5(b"cli:local").hexdigest()[:16])'
         assert_eq!(name.as_str(), "1cce3e60ac2d5110__0b871d5e50e7c192");

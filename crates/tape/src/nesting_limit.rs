@@ -1,21 +1,21 @@
-//! How deep what is kept may be nested.
+//! Nesting limit of stored JSON values.
 
 use serde_json::Value;
 
 use crate::{EntryDraft, StoreError};
 
-/// How deep a value may be nested that a tape or a space takes. JSON is only read back to a depth of 127, and a deeper one
-/// would make the whole tape unreadable.
+/// Maximum nesting depth of values on a tape or in a namespace. The JSON parser reads at most 127 levels, so a deeper
+/// value would make the whole tape unreadable.
 pub const MAX_NESTING_DEPTH: usize = 120;
 
-/// What stands in the place of what is nested too deep.
-const NESTING_PLACEHOLDER: &str = "[left out: it was nested too deep to be kept]";
+/// Replacement for values that are nested too deeply.
+const NESTING_PLACEHOLDER: &str = "[omitted: nested too deeply to be stored]";
 
-/// Whether a value is nested deeper than so many levels: a text has none, an empty list one.
-pub fn is_deeper_than(value: &Value, than: usize) -> bool {
+/// Returns true if a value is nested deeper than this number of levels. A string has no level, an empty list has one.
+pub fn is_deeper_than(value: &Value, levels: usize) -> bool {
     match value {
-        Value::Array(items) => than == 0 || items.iter().any(|item| is_deeper_than(item, than - 1)),
-        Value::Object(map) => than == 0 || map.values().any(|item| is_deeper_than(item, than - 1)),
+        Value::Array(items) => levels == 0 || items.iter().any(|item| is_deeper_than(item, levels - 1)),
+        Value::Object(map) => levels == 0 || map.values().any(|item| is_deeper_than(item, levels - 1)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }
@@ -25,20 +25,20 @@ pub(crate) fn is_too_deep(value: &Value) -> bool {
 }
 
 pub(crate) fn too_deep_error(what: String) -> StoreError {
-    StoreError::NestedTooDeep { what, most: MAX_NESTING_DEPTH }
+    StoreError::NestedTooDeep { what, max_depth: MAX_NESTING_DEPTH }
 }
 
 impl EntryDraft {
-    /// The entry as a tape takes it: a word stands in the place of what is nested too deep, however deep it is in there.
+    /// Replaces values that are nested too deeply with a placeholder.
     ///
-    /// Whoever hands such a thing over is refused long before. This is for whoever writes: an entry that no store takes
-    /// would keep everything that is written with it from being kept.
+    /// Input of that depth is rejected at the boundaries of the host. This is the last defence of the writer: stores
+    /// reject such an entry, and the whole batch with it.
     #[must_use]
     pub fn limit_nesting(mut self) -> Self {
         let values = self.meta.values_mut().chain(self.extra.values_mut());
         for value in std::iter::once(&mut self.payload).chain(values) {
             if is_too_deep(value) {
-                tracing::warn!(kind = %self.kind, "an entry was nested too deep to be kept whole");
+                tracing::warn!(kind = %self.kind, "truncated an entry that is nested too deeply");
                 truncate_nesting(value, MAX_NESTING_DEPTH);
             }
         }
@@ -46,7 +46,7 @@ impl EntryDraft {
     }
 }
 
-/// Puts a word in the place of what is deeper than so many levels.
+/// Replaces values below this number of levels.
 fn truncate_nesting(value: &mut Value, levels: usize) {
     match value {
         Value::Array(_) | Value::Object(_) if levels == 0 => *value = Value::from(NESTING_PLACEHOLDER),
@@ -68,14 +68,14 @@ mod tests {
     }
 
     #[test]
-    fn p01_an_entry_that_no_store_would_take_is_cut_where_it_is_too_deep() {
-        let as_deep_as_may_be = EntryDraft::event("deep", nested_array(MAX_NESTING_DEPTH - 1))
+    fn p01_entry_that_is_nested_too_deeply_is_truncated() {
+        let deepest = EntryDraft::event("deep", nested_array(MAX_NESTING_DEPTH - 1))
             .with_meta("provider", nested_array(MAX_NESTING_DEPTH));
-        assert_eq!(as_deep_as_may_be.clone().limit_nesting(), as_deep_as_may_be);
+        assert_eq!(deepest.clone().limit_nesting(), deepest);
         let deeper = EntryDraft::event("deeper", nested_array(MAX_NESTING_DEPTH + 5))
             .with_meta("provider", nested_array(MAX_NESTING_DEPTH + 1))
             .limit_nesting();
-        assert_eq!(deeper.payload["name"], "deeper", "what is beside it stays");
+        assert_eq!(deeper.payload["name"], "deeper", "other values are unchanged");
         assert!(
             deeper.payload.to_string().contains(NESTING_PLACEHOLDER)
                 && deeper.meta["provider"].to_string().contains(NESTING_PLACEHOLDER)

@@ -1,13 +1,13 @@
-//! A map whose changes wait until they are kept or dropped together.
+//! Map with staged changes that are committed or discarded together.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// A map with staged changes: [`get`](Self::get) sees them, [`kept`](Self::kept) does not.
+/// Map with staged changes: [`get`](Self::get) sees them, [`base`](Self::base) does not.
 #[derive(Debug)]
 pub(crate) struct OverlayMap<K, V> {
     base: BTreeMap<K, V>,
-    /// What changes; nothing for a key that goes.
+    /// Staged values; `None` for removed keys.
     changes: BTreeMap<K, Option<V>>,
 }
 
@@ -29,7 +29,7 @@ impl<K: Ord + Clone, V> OverlayMap<K, V> {
         self.changes.insert(key, Some(value));
     }
 
-    /// Removes every key of a range, those only staged included.
+    /// Removes all keys of a range, including staged ones.
     pub(crate) fn remove_range(&mut self, range: &RangeInclusive<K>) {
         for (_, change) in self.changes.range_mut(range.clone()) {
             *change = None;
@@ -39,7 +39,7 @@ impl<K: Ord + Clone, V> OverlayMap<K, V> {
         }
     }
 
-    /// Makes the changes last.
+    /// Applies the staged changes.
     pub(crate) fn commit_changes(&mut self) {
         for (key, change) in std::mem::take(&mut self.changes) {
             match change {
@@ -49,12 +49,12 @@ impl<K: Ord + Clone, V> OverlayMap<K, V> {
         }
     }
 
-    /// Forgets the changes.
+    /// Drops the staged changes.
     pub(crate) fn discard_changes(&mut self) {
         self.changes.clear();
     }
 
-    /// What was kept, without the changes.
+    /// Committed values, without staged changes.
     pub(crate) fn base(&self) -> &BTreeMap<K, V> {
         &self.base
     }

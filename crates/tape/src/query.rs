@@ -1,44 +1,44 @@
-//! Questions about a tape.
+//! Queries on a tape.
 
 use capstan_protocol::EntryId;
 
 use crate::{DateRange, EntryKind, EntryOrder};
 
-/// Where a query starts.
+/// Start of a query.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum QueryStart {
-    /// At the beginning of the generation.
+    /// Beginning of the generation.
     #[default]
     Beginning,
     /// After the newest anchor.
     LastAnchor,
-    /// After the newest anchor of this name.
+    /// After the newest anchor with this name.
     Anchor(String),
     /// After this entry.
     After(EntryId),
 }
 
-/// Which entries of a session to find. Everything that is set must hold.
+/// Conditions on entries of a tape. All given conditions must hold.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Query {
-    /// Where to start.
+    /// Start of the query.
     pub start: QueryStart,
-    /// Stop before the first anchor of this name after the start.
+    /// Stop before the first anchor with this name after the start.
     pub until_anchor: Option<String>,
-    /// Only entries of this time.
+    /// Only entries in this time range.
     pub date_range: Option<DateRange>,
     /// Only these kinds; empty for all.
     pub kinds: Vec<EntryKind>,
-    /// Only entries with this text, fuzzily.
+    /// Only entries that match this text, see [`TextSearch`](crate::TextSearch).
     pub text: Option<String>,
-    /// Which end comes first.
+    /// Order of the results.
     pub order: EntryOrder,
-    /// At most this many.
+    /// Maximum number of entries.
     pub limit: Option<usize>,
 }
 
 impl Query {
-    /// Entries with this text, the newest first.
+    /// Entries that match this text, newest first.
     pub fn search(text: impl Into<String>) -> Self {
         Self { text: Some(text.into()), order: EntryOrder::NewestFirst, ..Self::default() }
     }

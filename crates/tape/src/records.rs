@@ -1,4 +1,4 @@
-//! The rows of the journal beside the entries.
+//! Rows of the store other than entries.
 
 use std::fmt;
 
@@ -10,115 +10,115 @@ use serde::{Deserialize, Serialize};
 
 use crate::{LeaseEpoch, OutboxId};
 
-/// A tape to be known.
+/// Tape to be created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewTape {
-    /// Its name.
+    /// Name of the tape.
     pub name: TapeName,
-    /// The session it records, if it records one.
+    /// Session of the tape, if any.
     pub session: Option<SessionId>,
-    /// The workspace of that session.
+    /// Workspace of the session.
     pub workspace: Option<WorkspaceId>,
-    /// The newest entry it already has in another tape store; `EntryId(0)` for none.
+    /// Newest entry in the external tape store; `EntryId(0)` for none.
     pub head: EntryId,
 }
 
 impl NewTape {
-    /// A tape that belongs to no session.
+    /// Tape without a session.
     pub fn with_name(name: TapeName) -> Self {
         Self { name, session: None, workspace: None, head: EntryId(0) }
     }
 }
 
-/// A tape as the journal knows it.
+/// Tape in the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TapeRecord {
-    /// Its name.
+    /// Name of the tape.
     pub name: TapeName,
-    /// The session it records.
+    /// Session of the tape, if any.
     pub session: Option<SessionId>,
-    /// The workspace of that session.
+    /// Workspace of the session.
     pub workspace: Option<WorkspaceId>,
-    /// Its newest entry; `EntryId(0)` when it is empty.
+    /// Newest entry; `EntryId(0)` if the tape is empty.
     pub head: EntryId,
-    /// Which generation it is, from 1 on.
+    /// Number of the current generation, from 1.
     pub generation: u32,
-    /// The last entry before this generation. A fork has its parent's, as it was when it branched off.
+    /// Last entry before the current generation. For a fork, that of the parent at the branch point.
     pub begins_after: EntryId,
-    /// The generations before this one, oldest first.
+    /// Previous generations, oldest first.
     pub past: Vec<TapeGeneration>,
-    /// The last entry that was handed over to another tape store.
+    /// Last entry that was replicated to the external tape store.
     pub handed_over: EntryId,
-    /// The last entry that came with an id of its own, from a file or another tape store: up to there ids may have
-    /// gaps, after it each follows the one before.
+    /// Last entry that was imported with its own id, from a file or an external tape store. Up to this entry ids may
+    /// have gaps; after it they are consecutive.
     pub brought_along: EntryId,
-    /// Where it branched off, if it is a fork.
+    /// Branch point, if the tape is a fork.
     pub fork: Option<ForkPoint>,
 }
 
-/// A generation of a tape that a reset ended.
+/// Generation of a tape that was ended by a reset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapeGeneration {
-    /// Which one it was, from 1 on.
+    /// Number of the generation, from 1.
     pub number: u32,
-    /// The last entry before it.
+    /// Last entry before the generation.
     pub begins_after: EntryId,
-    /// Its last entry.
+    /// Last entry of the generation.
     pub up_to: EntryId,
-    /// Whether it is kept for good.
+    /// True if the generation is kept permanently.
     pub archived: bool,
 }
 
-/// Where a fork branched off.
+/// Branch point and state of a fork.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ForkPoint {
-    /// The tape it continues.
+    /// Tape that the fork continues.
     pub parent: TapeName,
-    /// The last entry of the parent that it sees.
+    /// Last entry of the parent that the fork sees.
     pub position: EntryId,
-    /// Whether it is still open.
+    /// State of the fork.
     pub state: ForkState,
 }
 
-/// The life of a fork.
+/// State of a fork.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ForkState {
     /// Entries can be appended.
     Open,
-    /// Its entries joined the parent.
+    /// The entries were merged into the parent.
     Merged,
-    /// Its entries were dropped.
+    /// The fork was closed without a merge.
     Discarded,
 }
 
-/// The life of a run.
+/// Status of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunStatus {
-    /// Its runner has not started.
+    /// The runner has not started.
     Created,
-    /// It goes on, or its process died.
+    /// The run is active, or its process died.
     Running,
-    /// It ended well.
+    /// The run succeeded.
     Completed,
-    /// It failed.
+    /// The run failed.
     Failed,
-    /// It was cancelled.
+    /// The run was cancelled.
     Cancelled,
-    /// Its time was up.
+    /// The run exceeded its time limit.
     Timeout,
-    /// Its process died.
+    /// The process of the run died.
     Interrupted,
 }
 
 impl RunStatus {
-    /// Whether it has not ended.
+    /// Returns true if the run has not ended.
     pub fn is_open(self) -> bool {
         matches!(self, Self::Created | Self::Running)
     }
 
-    /// The status as it is written.
+    /// Name of the status, as in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Created => "created",
@@ -138,44 +138,44 @@ impl fmt::Display for RunStatus {
     }
 }
 
-/// A run in the ledger.
+/// Run in the ledger.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
-    /// The run.
+    /// Id of the run.
     pub run_id: RunId,
-    /// Its session.
+    /// Session of the run.
     pub session: SessionId,
-    /// Its tape.
+    /// Tape of the run.
     pub tape: TapeName,
-    /// The newest entry of the tape when it began: everything of the run comes after it.
+    /// Newest entry of the tape at the start of the run; all entries of the run follow it.
     pub begins_after: EntryId,
-    /// The run that began it, if it is a child run: it serves a part of what that one does.
+    /// Parent run, if this is a child run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<RunId>,
-    /// The event it serves.
+    /// Event that the run serves.
     pub event: EventKey,
-    /// Others that it serves with it, as one.
+    /// Further events of the same turn batch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<EventKey>,
-    /// The binding that matched.
+    /// Binding that matched the event.
     pub binding: BindingId,
-    /// The runner that serves it.
+    /// Runner that executes the run.
     pub runner: RunnerId,
-    /// What it may do.
+    /// Authority of the run.
     pub grant: Grant,
-    /// Where it stands.
+    /// Status of the run.
     pub status: RunStatus,
-    /// When it began.
+    /// Start time.
     pub started_at: Timestamp,
-    /// When it ended.
+    /// End time; `None` while the run is open.
     pub ended_at: Option<Timestamp>,
-    /// What it used, as far as known.
+    /// Tokens used, as far as known.
     pub usage: Option<Usage>,
-    /// It may have effects that the host does not see, a plugin's own tools for one: it is never repeated by itself.
-    /// Of a run that does not say, nothing else can be assumed.
+    /// True if the run may have effects that the host does not see, such as calls of a plugin's own tools. Such a run
+    /// is never repeated automatically. Assumed for records without the field.
     #[serde(default = "unknown_effects")]
     pub bypasses_host: bool,
-    /// Somebody wants it to end.
+    /// True if cancellation was requested.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cancel_requested: bool,
 }
@@ -184,110 +184,110 @@ fn unknown_effects() -> bool {
     true
 }
 
-/// An accepted event that has not ended.
+/// Accepted event that is not settled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InFlightEvent {
-    /// The event.
+    /// Identity of the event.
     pub key: EventKey,
-    /// Its session.
+    /// Session of the event.
     pub session: SessionId,
-    /// Its tape.
+    /// Tape of the session.
     pub tape: TapeName,
-    /// The entry that tells of it.
+    /// Entry that records the acceptance.
     pub entry: EntryId,
-    /// When it was accepted.
+    /// Time of acceptance.
     pub accepted_at: Timestamp,
-    /// The process that sees to it while it lives. Events accepted before this was recorded have none.
+    /// Process that is responsible for the event while it lives. Events accepted before owners were recorded have none.
     pub owner: Option<String>,
-    /// How often it was taken over from a process that may have died of it.
+    /// Number of adoptions from a process that the event may have killed.
     pub adoptions: u32,
-    /// Where its message stands, once a run took it in.
+    /// Run and entry of its message, once a run has ingested it.
     pub ingestion: Option<EventIngestion>,
 }
 
-/// Where the message of an event stands.
+/// Ingestion of an event's message into a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventIngestion {
-    /// The run that took it in last.
+    /// Run that ingested the message last.
     pub run_id: RunId,
-    /// The message.
+    /// Entry of the message.
     pub message: EntryId,
 }
 
-/// An event that has ended, and the tape it stands on.
+/// Event that has an outcome, and its tape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettledEvent {
-    /// The event.
+    /// Identity of the event.
     pub key: EventKey,
-    /// Its tape.
+    /// Tape of the event.
     pub tape: TapeName,
 }
 
-/// An accepted event.
+/// Accepted event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InboxRecord {
-    /// The event.
+    /// Identity of the event.
     pub key: EventKey,
-    /// Its session.
+    /// Session of the event.
     pub session: SessionId,
-    /// Its tape.
+    /// Tape of the session.
     pub tape: TapeName,
-    /// The entry that tells of it.
+    /// Entry that records the acceptance.
     pub entry: EntryId,
-    /// When it was accepted.
+    /// Time of acceptance.
     pub accepted_at: Timestamp,
-    /// How it ended, if it has, and the run that ended it.
+    /// Outcome, if the event is settled, and the run that settled it.
     pub outcome: Option<(Outcome, Option<RunId>)>,
 }
 
-/// A message to be sent.
+/// Message to be sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewOutbound {
     /// The message.
     pub message: OutboundMessage,
-    /// The event it answers.
+    /// Event that the message answers.
     pub event: EventKey,
-    /// When it was staged.
+    /// Time at which the message was staged.
     pub staged_at: Timestamp,
-    /// The process that sends it while it lives.
+    /// Process that sends the message while it lives.
     pub owner: String,
 }
 
-/// A message in the outbox.
+/// Message in the outbox.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutboxRecord {
-    /// The row.
+    /// Row of the message.
     pub id: OutboxId,
     /// The message.
     pub message: OutboundMessage,
-    /// The event it answers.
+    /// Event that the message answers.
     pub event: EventKey,
-    /// When it was staged.
+    /// Time at which the message was staged.
     pub staged_at: Timestamp,
-    /// The process that sends it while it lives. Messages staged before this was recorded have none.
+    /// Process that sends the message while it lives. Messages staged before owners were recorded have none.
     pub owner: Option<String>,
-    /// What became of it.
+    /// Delivery status.
     pub status: OutboxStatus,
 }
 
-/// A tape's lease: who may write to it.
+/// Lease of a tape, which allows its owner to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseRecord {
     /// The tape.
     pub tape: TapeName,
-    /// How often it changed hands.
+    /// Current epoch.
     pub epoch: LeaseEpoch,
-    /// Who holds it; nobody when it was released.
+    /// Owner of the lease; `None` after a release.
     pub owner: Option<String>,
-    /// Until when.
+    /// Expiry time.
     pub expires_at: Timestamp,
 }
 
-/// Something wrong in a store, found by `verify`.
+/// Damage in a store, found by `verify`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct IntegrityProblem {
-    /// The tape it concerns, if it concerns one.
+    /// Damaged tape, if the problem concerns one.
     pub tape: Option<TapeName>,
-    /// What is wrong.
+    /// Description of the problem.
     pub message: String,
 }

@@ -1,4 +1,10 @@
-//! Tapes over a store and, where a plugin provides one, another place for their entries.
+//! Tapes over a store and an optional external tape store.
+//!
+//! # Replication
+//!
+//! With an external tape store, entries are committed to the store first and replicated right after; then their rows
+//! are removed from the store. The store keeps the records of the tapes, and with them the order of ids. Reads merge
+//! both stores, so a failed replication hides nothing; the next commit tries again.
 
 mod queries;
 
@@ -14,25 +20,25 @@ use crate::{
     TextSearch,
 };
 
-/// What the default view reads of a tape.
+/// Entries that the default view reads.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ContextWindow {
-    /// The newest anchor.
+    /// Newest anchor.
     pub anchor: Option<Entry>,
-    /// The messages it names, which were taken in before it.
+    /// Earlier messages that the anchor carries over.
     pub named_messages: Vec<Entry>,
-    /// Everything after it.
+    /// Entries after the anchor.
     pub following: Vec<Entry>,
 }
 
 impl ContextWindow {
-    /// The entries in the order a view shows them.
+    /// Entries in the order of a view.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.anchor.iter().chain(&self.named_messages).chain(&self.following)
     }
 }
 
-/// Reads and writes tapes. Cheap to clone.
+/// Reader and writer of tapes. Cheap to clone.
 #[derive(Clone)]
 pub struct TapeRepository {
     store: Arc<dyn Store>,
@@ -41,59 +47,59 @@ pub struct TapeRepository {
 
 /// Number of entries that are replicated at once.
 const REPLICATION_PAGE_SIZE: usize = 1024;
-/// How often a write that lost a race is tried again.
+/// Maximum number of attempts to merge a fork whose parent is written concurrently.
 const MERGE_CONFLICT_RETRIES: usize = 16;
 
 impl TapeRepository {
-    /// Tapes whose entries stand in the store itself.
+    /// Tapes whose entries are in the store itself.
     pub fn new(store: Arc<dyn Store>) -> Self {
         Self { store, external_store: None }
     }
 
-    /// Tapes whose entries are kept by another tape store.
-    pub fn with_external_store(store: Arc<dyn Store>, tape_store: Arc<dyn TapeStore>) -> Self {
-        Self { store, external_store: Some(tape_store) }
+    /// Tapes whose entries are replicated to an external tape store.
+    pub fn with_external_store(store: Arc<dyn Store>, external_store: Arc<dyn TapeStore>) -> Self {
+        Self { store, external_store: Some(external_store) }
     }
 
-    /// Ends the scope in which the tapes are used: another tape store is told to close.
+    /// Closes the external tape store, if there is one.
     pub async fn close(&self) -> Result<(), StoreError> {
         match &self.external_store {
-            Some(elsewhere) => elsewhere.close().await,
+            Some(external) => external.close().await,
             None => Ok(()),
         }
     }
 
-    /// The store beneath.
+    /// Underlying store.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// Commits a batch, then hands its entries over where another tape store keeps them.
+    /// Commits a batch, then replicates its entries to the external tape store.
     ///
-    /// When the other store fails the entries stay where they are, reads still see them, and the next commit tries
-    /// again: nothing is lost and nobody has to wait.
+    /// If replication fails, the entries stay in the store and readable, and the next commit tries again.
     pub async fn commit(&self, batch: Batch) -> Result<CommitReceipt, StoreError> {
         if self.external_store.is_none() {
             return self.store.commit(Batch { reject_replicated: true, ..batch }).await;
         }
-        let touched = batch.written_tapes();
-        for tape in &touched {
+        let written = batch.written_tapes();
+        for tape in &written {
             self.sync_external_head(tape).await?;
         }
-        // What another store has must not be missing here after a power cut: its ids would be given again.
-        let committed = self.store.commit(Batch { durability: CommitDurability::Durable, ..batch }).await?;
-        for tape in &touched {
+        // Replicated entries must survive a power failure in the store too, or their ids would be assigned again.
+        let receipt = self.store.commit(Batch { durability: CommitDurability::Durable, ..batch }).await?;
+        for tape in &written {
             if let Err(error) = self.replicate(tape).await {
-                tracing::warn!(%tape, %error, "entries wait to be handed over to the tape store");
+                tracing::warn!(%tape, %error, "replication failed; the next commit retries it");
             }
         }
-        Ok(committed)
+        Ok(receipt)
     }
 
-    /// Makes sure that the store knows where the ids of a tape stand that was begun elsewhere.
+    /// Creates the record of a tape that exists only in the external tape store, so that ids continue after its head.
+    /// For a known tape, checks that both stores agree.
     async fn sync_external_head(&self, tape: &TapeName) -> Result<(), StoreError> {
         let known = self.store.tape(tape).await?;
-        let Some(elsewhere) = &self.external_store else {
+        let Some(external) = &self.external_store else {
             return match known {
                 Some(record) if record.handed_over > EntryId(0) => {
                     Err(StoreError::StoredElsewhere { tape: tape.clone() })
@@ -102,26 +108,26 @@ impl TapeRepository {
             };
         };
         if let Some(record) = known {
-            let last = elsewhere.read(tape, &TapeSlice::last()).await?.pop();
-            let agreed = self.check_replica_end(&record, last.map(|entry| entry.id).unwrap_or_default()).await?;
-            return agreed.map_err(|detail| StoreError::corrupt(format!("tape {tape}"), detail));
+            let last = external.read(tape, &TapeSlice::last()).await?.pop();
+            let checked = self.check_replica_end(&record, last.map(|entry| entry.id).unwrap_or_default()).await?;
+            return checked.map_err(|detail| StoreError::corrupt(format!("tape {tape}"), detail));
         }
-        let Some(last) = elsewhere.read(tape, &TapeSlice::last()).await?.pop() else { return Ok(()) };
+        let Some(last) = external.read(tape, &TapeSlice::last()).await?.pop() else { return Ok(()) };
         let mut batch = Batch::new();
         batch.push(Fact::EnsureTape(NewTape { head: last.id, ..NewTape::with_name(tape.clone()) }));
         self.store.commit(batch).await.map(drop)
     }
 
-    /// Looks for damage: in the store, in the other tape store, and between the two.
+    /// Looks for damage in both stores, and for differences between them.
     pub async fn verify(&self) -> Result<Vec<IntegrityProblem>, StoreError> {
         let mut problems = self.store.verify().await?;
-        let Some(elsewhere) = &self.external_store else { return Ok(problems) };
-        problems.extend(elsewhere.verify().await?);
-        // Read before the entries: what is handed over meanwhile is there too, and no matter.
+        let Some(external) = &self.external_store else { return Ok(problems) };
+        problems.extend(external.verify().await?);
+        // Records are read before entries, so entries replicated in the meantime are not reported.
         let mut records = self.store.tapes();
         while let Some(record) = records.next().await? {
-            let messages = match elsewhere.read(&record.name, &TapeSlice::all()).await {
-                // Where it has told of it itself, once is enough.
+            let messages = match external.read(&record.name, &TapeSlice::all()).await {
+                // The store may have reported the damage itself; duplicates are dropped below.
                 Err(error @ StoreError::Corrupt { .. }) => vec![error.to_string()],
                 Err(error) => return Err(error),
                 Ok(entries) => self.find_replica_problems(&record, &entries).await?,
@@ -136,7 +142,7 @@ impl TapeRepository {
         Ok(problems)
     }
 
-    /// In what another tape store differs from what it was given of a tape.
+    /// Differences between the external tape store and the replicated entries of a tape.
     async fn find_replica_problems(&self, record: &TapeRecord, entries: &[Entry]) -> Result<Vec<String>, StoreError> {
         let ids = || entries.iter().map(|entry| entry.id);
         let last = ids().max().unwrap_or_default();
@@ -145,14 +151,16 @@ impl TapeRepository {
         Ok(gaps.chain(self.check_replica_end(record, last).await?.err()).collect())
     }
 
-    /// Whether another tape store ends where it should: with all that was handed over, and with nothing that was never
-    /// written here.
+    /// Checks the last entry in the external tape store: it must have all replicated entries, and no entry that was
+    /// never written.
     async fn check_replica_end(&self, record: &TapeRecord, last: EntryId) -> Result<Result<(), String>, StoreError> {
-        let given = record.handed_over;
-        if last < given {
-            return Ok(Err(format!("its tape store has entries up to {last}, but was given entries up to {given}")));
+        let replicated = record.handed_over;
+        if last < replicated {
+            return Ok(Err(format!(
+                "its tape store has entries up to {last}, but was given entries up to {replicated}"
+            )));
         }
-        // Others go on writing: what they handed over since the record was read stands in a newer one.
+        // Other processes may have replicated entries since the record was read, so compare with the newest record.
         let newest = if last > record.head { self.store.tape(&record.name).await? } else { None };
         let head = newest.map_or(record.head, |newest| newest.head);
         if last > head {
@@ -161,18 +169,18 @@ impl TapeRepository {
         Ok(Ok(()))
     }
 
-    /// Hands over the entries of a tape that wait for another tape store; where there is none, nothing waits.
+    /// Replicates the entries of a tape that the external tape store does not have yet.
     pub async fn replicate(&self, tape: &TapeName) -> Result<(), StoreError> {
-        let Some(elsewhere) = &self.external_store else { return Ok(()) };
-        let next = TapeSlice { limit: Some(REPLICATION_PAGE_SIZE), ..TapeSlice::all() };
+        let Some(external) = &self.external_store else { return Ok(()) };
+        let page = TapeSlice { limit: Some(REPLICATION_PAGE_SIZE), ..TapeSlice::all() };
         loop {
-            // Entries that were replicated are gone from the store.
-            let entries = self.store.read(tape, &next).await?;
+            // Replicated entries have been removed from the store.
+            let entries = self.store.read(tape, &page).await?;
             let Some(up_to) = entries.last().map(|entry| entry.id) else { return Ok(()) };
-            // Others write to the tape too, and what they wrote a moment ago may not be durable.
+            // Entries of other writers may not be durable yet; an empty durable commit makes them so.
             self.store.commit(Batch::new()).await?;
-            elsewhere.append(tape, &entries).await?;
-            // If this commit is lost, the entries are replicated again, which changes nothing.
+            external.append(tape, &entries).await?;
+            // If this commit is lost, the entries are replicated again, which has no effect.
             let mut batch = Batch { durability: CommitDurability::Ordered, ..Batch::new() };
             batch.push(Fact::MarkReplicated { tape: tape.clone(), up_to });
             self.store.commit(batch).await?;
@@ -182,13 +190,13 @@ impl TapeRepository {
         }
     }
 
-    /// A tape, if it is known anywhere.
+    /// Record of a tape that is known to the store or the external tape store.
     pub async fn record(&self, tape: &TapeName) -> Result<Option<TapeRecord>, StoreError> {
         if let Some(record) = self.store.tape(tape).await? {
             return Ok(Some(record));
         }
-        let Some(elsewhere) = &self.external_store else { return Ok(None) };
-        let last = elsewhere.read(tape, &TapeSlice::last()).await?.pop();
+        let Some(external) = &self.external_store else { return Ok(None) };
+        let last = external.read(tape, &TapeSlice::last()).await?.pop();
         Ok(last.map(|last| TapeRecord {
             name: tape.clone(),
             session: None,
@@ -203,11 +211,11 @@ impl TapeRepository {
         }))
     }
 
-    /// Every tape, by name.
+    /// All tapes, ordered by name.
     pub async fn list(&self) -> Result<Vec<TapeRecord>, StoreError> {
         let mut records = self.store.tapes().collect().await?;
-        if let Some(elsewhere) = &self.external_store {
-            for tape in elsewhere.tapes().await? {
+        if let Some(external) = &self.external_store {
+            for tape in external.tapes().await? {
                 if !records.iter().any(|record| record.name == tape) {
                     records.extend(self.record(&tape).await?);
                 }
@@ -217,7 +225,7 @@ impl TapeRepository {
         Ok(records)
     }
 
-    /// Entries of a tape in its present generation; a fork shows its parent's entries up to where it branched off.
+    /// Entries of a tape in its current generation. A fork includes the entries of its parent up to the branch point.
     pub async fn read(&self, tape: &TapeName, slice: &TapeSlice) -> Result<Vec<Entry>, StoreError> {
         match self.record(tape).await? {
             Some(record) => self.read_with_record(record, slice).await,
@@ -225,7 +233,7 @@ impl TapeRepository {
         }
     }
 
-    /// The same of a tape whose record is at hand.
+    /// Same as [`read`](Self::read), for a record that was already read.
     pub(crate) async fn read_with_record(
         &self,
         record: TapeRecord,
@@ -235,7 +243,7 @@ impl TapeRepository {
         self.read_with_ancestors(record, &TapeSlice { after: Some(after), ..slice.clone() }, None).await
     }
 
-    /// Entries of a generation that a reset has ended.
+    /// Entries of one generation of a tape.
     pub async fn read_generation(
         &self,
         tape: &TapeName,
@@ -258,28 +266,29 @@ impl TapeRepository {
         self.read_with_ancestors(record, slice, None).await
     }
 
-    /// What a tape shows of itself and of those it was forked from: all of a slice, or what a search finds in it.
+    /// Entries of a tape and its ancestors: a slice, or the matches of a search in it.
     async fn read_with_ancestors(
         &self,
         record: TapeRecord,
         slice: &TapeSlice,
         search: Option<&TextSearch>,
     ) -> Result<Vec<Entry>, StoreError> {
-        // From the tape itself back to the one it all began with: which rows of each are seen.
+        // Visible rows of each tape, from the tape itself to its oldest ancestor.
         let mut chain: Vec<(TapeRecord, TapeSlice)> = Vec::new();
-        let mut seen = slice.clone();
+        let mut visible = slice.clone();
         let mut next = Some(record);
         while let Some(record) = next.take() {
             let Some(fork) = record.fork.clone() else {
-                chain.push((record, seen.clone()));
+                chain.push((record, visible.clone()));
                 break;
             };
-            let own = TapeSlice { after: Some(seen.after.unwrap_or_default().max(fork.position)), ..seen.clone() };
+            let own =
+                TapeSlice { after: Some(visible.after.unwrap_or_default().max(fork.position)), ..visible.clone() };
             chain.push((record, own));
-            seen.up_to = Some(seen.up_to.map_or(fork.position, |id| id.min(fork.position)));
+            visible.up_to = Some(visible.up_to.map_or(fork.position, |id| id.min(fork.position)));
             next = self.record(&fork.parent).await?;
         }
-        // Before any is read: whether it can be read must not depend on where a limit is reached.
+        // Checked for the whole chain first, so that the result does not depend on where a limit is reached.
         chain.iter().try_for_each(|(record, part)| self.check_available(record, part))?;
         if slice.order == EntryOrder::OldestFirst {
             chain.reverse();
@@ -299,7 +308,7 @@ impl TapeRepository {
         Ok(entries)
     }
 
-    /// Refuses a range that reaches into what was handed over to a tape store that is not there.
+    /// Rejects a range with replicated entries if there is no external tape store.
     fn check_available(&self, record: &TapeRecord, slice: &TapeSlice) -> Result<(), StoreError> {
         let after = slice.after.unwrap_or_default();
         let is_empty = slice.up_to.is_some_and(|up_to| up_to <= after);
@@ -309,13 +318,13 @@ impl TapeRepository {
         Ok(())
     }
 
-    /// The rows of one tape: what the other tape store keeps, and what still waits to be handed over.
+    /// Rows of one tape: replicated entries, and those that are not replicated yet.
     async fn read_rows(&self, tape: &TapeName, slice: &TapeSlice) -> Result<Vec<Entry>, StoreError> {
-        let here = self.store.read(tape, slice).await?;
-        let Some(elsewhere) = &self.external_store else { return Ok(here) };
-        let mut entries = elsewhere.read(tape, slice).await?;
-        let kept: HashSet<EntryId> = entries.iter().map(|entry| entry.id).collect();
-        entries.extend(here.into_iter().filter(|entry| !kept.contains(&entry.id)));
+        let local = self.store.read(tape, slice).await?;
+        let Some(external) = &self.external_store else { return Ok(local) };
+        let mut entries = external.read(tape, slice).await?;
+        let replicated: HashSet<EntryId> = entries.iter().map(|entry| entry.id).collect();
+        entries.extend(local.into_iter().filter(|entry| !replicated.contains(&entry.id)));
         match slice.order {
             EntryOrder::OldestFirst => entries.sort_by_key(|entry| entry.id),
             EntryOrder::NewestFirst => entries.sort_by_key(|entry| std::cmp::Reverse(entry.id)),
@@ -324,18 +333,18 @@ impl TapeRepository {
         Ok(entries)
     }
 
-    /// The newest anchor of the present generation.
+    /// Newest anchor of the current generation.
     pub async fn last_anchor(&self, tape: &TapeName) -> Result<Option<Entry>, StoreError> {
         Ok(self.read(tape, &TapeSlice::last_anchor()).await?.pop())
     }
 
-    /// What the default view reads: from the newest anchor on, found by index.
+    /// Entries that the default view reads, from the newest anchor on.
     pub async fn window(&self, tape: &TapeName) -> Result<ContextWindow, StoreError> {
         let mut window = IncrementalWindow::default();
         window.refresh(self, tape, &[]).await.map(std::mem::take)
     }
 
-    /// Begins a fork of a tape at an entry, or at its head.
+    /// Forks a tape at an entry, or at its head.
     pub async fn fork(&self, parent: &TapeName, fork: &TapeName, at: Option<EntryId>) -> Result<(), StoreError> {
         self.sync_external_head(parent).await?;
         let record = self.record(parent).await?.ok_or_else(|| StoreError::TapeNotFound { tape: parent.clone() })?;
@@ -345,7 +354,8 @@ impl TapeRepository {
         self.store.commit(batch).await.map(drop)
     }
 
-    /// Ends a fork: its entries join the parent under new ids. Refused while a call of the parent is open.
+    /// Closes a fork and appends its entries to the parent with new ids. Rejected while a tool call of the parent is
+    /// open.
     pub async fn merge(&self, fork: &TapeName) -> Result<(), StoreError> {
         for _ in 0..MERGE_CONFLICT_RETRIES {
             let (record, point) = self.find_open_fork(fork).await?;
@@ -366,13 +376,13 @@ impl TapeRepository {
             batch.push(Fact::CloseFork { fork: fork.clone(), is_merged: true });
             match self.commit(batch).await {
                 Err(StoreError::HeadMoved { .. }) => {}
-                done => return done.map(drop),
+                result => return result.map(drop),
             }
         }
         Err(StoreError::HeadMoved { tape: fork.clone() })
     }
 
-    /// Ends a fork: its entries stay on it and go nowhere.
+    /// Closes a fork without merging it. Its entries stay readable on the fork.
     pub async fn discard(&self, fork: &TapeName) -> Result<(), StoreError> {
         self.find_open_fork(fork).await?;
         let mut batch = Batch::new();
@@ -395,7 +405,7 @@ impl TapeRepository {
         self.read(tape, &TapeSlice::after(EntryId(call.id.0.saturating_sub(1)))).await
     }
 
-    /// Begins a new generation of a tape with `session/start`; ids go on, and the old one stays readable.
+    /// Starts a new generation of a tape with `session/start`. Ids continue, and the old generation stays readable.
     pub async fn reset(&self, tape: &TapeName, archive: bool) -> Result<(), StoreError> {
         let mut batch = Batch::new();
         self.sync_external_head(tape).await?;

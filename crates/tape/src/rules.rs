@@ -1,6 +1,6 @@
-//! What a batch means, written once for every store.
+//! Effect of a batch, implemented once for all stores.
 //!
-//! A store provides its [`Rows`] and makes [`apply`] atomic: when it fails, whatever it wrote before is taken back.
+//! A store implements [`RowAccess`] and makes [`apply`] atomic: if it fails, the store rolls back all changes.
 
 use capstan_protocol::{EntryId, EventKey, TapeName, Timestamp};
 use serde_json::Value;
@@ -19,33 +19,31 @@ mod lease;
 mod row_access;
 mod run;
 
-/// Applies a batch to rows. When it fails the rows may be half written: the store must take that back.
+/// Applies a batch to rows. If it fails, the rows may be partially written, and the store must roll them back.
 ///
-/// `now` is the date of entries that bring none. The batch is as good as before, and can be applied again to rows that
-/// were taken back.
+/// `now` is the date of entries without one. The batch is taken as `&mut` only to avoid copies: it can be applied again
+/// after a rollback.
 pub fn apply(rows: &mut dyn RowAccess, batch: &mut Batch, now: Timestamp) -> Result<CommitReceipt, StoreError> {
     if let Some(fence) = &batch.fence {
         check_fence(rows, fence)?;
     }
-    for expected in &batch.preconditions {
-        check_precondition(rows, expected)?;
+    for precondition in &batch.preconditions {
+        check_precondition(rows, precondition)?;
     }
-    let assigned = Vec::with_capacity(batch.facts.len());
-    let (tapes, changed) = (Vec::new(), Vec::new());
-    let mut work = BatchApplier {
+    let mut applier = BatchApplier {
         rows,
         now,
         reject_replicated: batch.reject_replicated,
-        tapes,
-        changed_events: changed,
-        outputs: assigned,
+        tapes: Vec::new(),
+        changed_events: Vec::new(),
+        outputs: Vec::with_capacity(batch.facts.len()),
     };
     for (position, fact) in batch.facts.iter_mut().enumerate() {
-        work.rows.begin_fact(position);
-        let assigned = work.apply(fact)?;
-        work.outputs.push(assigned);
+        applier.rows.begin_fact(position);
+        let output = applier.apply(fact)?;
+        applier.outputs.push(output);
     }
-    work.finish()
+    applier.finish()
 }
 
 fn check_fence(rows: &mut dyn RowAccess, fence: &Fence) -> Result<(), StoreError> {
@@ -55,27 +53,27 @@ fn check_fence(rows: &mut dyn RowAccess, fence: &Fence) -> Result<(), StoreError
     }
 }
 
-fn check_precondition(rows: &mut dyn RowAccess, expected: &BatchPrecondition) -> Result<(), StoreError> {
-    match expected {
+fn check_precondition(rows: &mut dyn RowAccess, precondition: &BatchPrecondition) -> Result<(), StoreError> {
+    match precondition {
         BatchPrecondition::TapeHead { tape, head } => {
             let found = rows.tape(tape)?.map(|record| record.head).unwrap_or_default();
             if found == *head { Ok(()) } else { Err(StoreError::HeadMoved { tape: tape.clone() }) }
         }
-        BatchPrecondition::NamespaceRevision { namespace: space, revision } => {
-            let found = rows.namespace(space)?.map_or(0, |record| record.revision);
-            if found == *revision { Ok(()) } else { Err(StoreError::NamespaceChanged { space: space.clone() }) }
+        BatchPrecondition::NamespaceRevision { namespace, revision } => {
+            let found = rows.namespace(namespace)?.map_or(0, |record| record.revision);
+            if found == *revision { Ok(()) } else { Err(StoreError::NamespaceChanged { namespace: namespace.clone() }) }
         }
     }
 }
 
-/// A batch being applied.
+/// State while a batch is being applied.
 struct BatchApplier<'a> {
     rows: &'a mut dyn RowAccess,
     now: Timestamp,
     reject_replicated: bool,
-    /// The tapes it has touched: their rows are written once, when all is done.
+    /// Tapes that the batch uses. Their rows are written once, at the end.
     tapes: Vec<TapeRecord>,
-    /// The events in flight it has changed. They are written when all is done, unless they have ended by then.
+    /// Changed events in flight. They are written at the end, unless they are settled by then.
     changed_events: Vec<InFlightEvent>,
     outputs: Vec<FactOutput>,
 }
@@ -86,9 +84,10 @@ impl BatchApplier<'_> {
             Fact::AppendEntry { tape, entry } => return self.append(tape, entry).map(FactOutput::Entry),
             Fact::UpdateWithinQuota(change) => return self.update_within_quota(change).map(FactOutput::WithinQuota),
             Fact::EnqueueOutbound(outbound) => return self.rows.add_outbound(outbound).map(FactOutput::Outbox),
-            Fact::TakeLease { tape, owner, now, expires_at: until, owner_liveness: judged } => {
-                let wish = LeaseRequest { tape, owner, now: *now, expires_at: *until, owner_liveness: judged.as_ref() };
-                return self.take_lease(&wish).map(FactOutput::Lease);
+            Fact::TakeLease { tape, owner, now, expires_at, owner_liveness } => {
+                let owner_liveness = owner_liveness.as_ref();
+                let request = LeaseRequest { tape, owner, now: *now, expires_at: *expires_at, owner_liveness };
+                return self.take_lease(&request).map(FactOutput::Lease);
             }
             Fact::EnsureTape(tape) => self.ensure_tape(tape)?,
             Fact::ImportEntries { tape, entries } => self.import(tape, entries)?,
@@ -99,15 +98,15 @@ impl BatchApplier<'_> {
                 self.rows.remove_entries(tape, up_to)?;
             }
             Fact::ForkTape { fork, parent, position } => self.fork(fork, parent, *position)?,
-            Fact::CloseFork { fork, is_merged: merged } => self.close_fork(fork, *merged)?,
+            Fact::CloseFork { fork, is_merged } => self.close_fork(fork, *is_merged)?,
             Fact::ResetTape { tape, archive } => begin_generation(self.writable_tape(tape)?, *archive),
-            Fact::AcceptEvent { key, session, tape, entry, accepted_at: at, owner } => {
+            Fact::AcceptEvent { key, session, tape, entry, accepted_at, owner } => {
                 let is_new = self.rows.add_accepted_event(&InFlightEvent {
                     key: key.clone(),
                     session: session.clone(),
                     tape: tape.clone(),
                     entry: self.resolve(*entry)?,
-                    accepted_at: *at,
+                    accepted_at: *accepted_at,
                     owner: Some(owner.clone()),
                     adoptions: 0,
                     ingestion: None,
@@ -116,17 +115,17 @@ impl BatchApplier<'_> {
                     return Err(StoreError::DuplicateEvent { key: key.clone() });
                 }
             }
-            Fact::AdoptEvent { key, from, owner, was_in_progress: was_worked_on } => {
+            Fact::AdoptEvent { key, from, owner, was_in_progress } => {
                 let event = self.in_flight_event(key)?;
                 if event.owner != *from {
                     return Err(StoreError::EventNotInFlight { key: key.clone() });
                 }
-                event.adoptions += u32::from(*was_worked_on);
+                event.adoptions += u32::from(*was_in_progress);
                 event.owner = Some(owner.clone());
             }
             Fact::IngestEvent { key, run_id, message } => {
-                let taken_in = EventIngestion { run_id: run_id.clone(), message: self.resolve(*message)? };
-                self.in_flight_event(key)?.ingestion = Some(taken_in);
+                let ingestion = EventIngestion { run_id: run_id.clone(), message: self.resolve(*message)? };
+                self.in_flight_event(key)?.ingestion = Some(ingestion);
             }
             Fact::SettleEvent { key, outcome, run_id } => {
                 self.changed_events.retain(|event| event.key != *key);
@@ -137,14 +136,14 @@ impl BatchApplier<'_> {
             }
             Fact::OpenRun(record) => {
                 if !self.rows.add_run(record)? {
-                    return Err(StoreError::corrupt(format!("run {}", record.run_id), "it was opened before"));
+                    return Err(StoreError::corrupt(format!("run {}", record.run_id), "it was already opened"));
                 }
             }
-            Fact::EndRun { run_id, status, usage, ended_at: at } => {
+            Fact::EndRun { run_id, status, usage, ended_at } => {
                 let Some(record) = self.rows.run(run_id)? else {
                     return Err(StoreError::corrupt(format!("run {run_id}"), "it ended but was never opened"));
                 };
-                self.put_run(run::end_run(record, *status, usage.clone(), *at))?;
+                self.put_run(run::end_run(record, *status, usage.clone(), *ended_at))?;
             }
             Fact::StartRun { run_id } => {
                 let record = self.rows.run(run_id)?.and_then(run::start_run);
@@ -161,15 +160,15 @@ impl BatchApplier<'_> {
             }
             Fact::RecordDelivery { id, status } => {
                 if !self.rows.put_delivery(*id, status)? {
-                    return Err(StoreError::corrupt(format!("outbox row {}", id.0), "it is not there"));
+                    return Err(StoreError::corrupt(format!("outbox row {}", id.0), "it does not exist"));
                 }
             }
             Fact::PutBlob { hash, bytes } => self.rows.put_blob(hash, bytes)?,
             Fact::RemoveBlob { hash } => self.rows.remove_blob(hash)?,
             Fact::PutState { tape, key, value } => self.put_state(tape, key, value)?,
-            Fact::PutKeyValue(kept) => key_value::put_key_value(self.rows, kept)?,
-            Fact::RemoveKeyValue { namespace: space, key, removed_at: at } => {
-                key_value::remove_key_value(self.rows, space, key, *at)?;
+            Fact::PutKeyValue(record) => key_value::put_key_value(self.rows, record)?,
+            Fact::RemoveKeyValue { namespace, key, removed_at } => {
+                key_value::remove_key_value(self.rows, namespace, key, *removed_at)?;
             }
             Fact::RegisterWorkspace { path, identity } => self.rows.put_workspace(path, identity)?,
             Fact::ReleaseLease { tape, owner } => {
@@ -191,7 +190,7 @@ impl BatchApplier<'_> {
         Ok(CommitReceipt { outputs: self.outputs })
     }
 
-    /// A tape as this batch has left it so far.
+    /// Tape with the changes of the batch so far.
     fn find_tape(&mut self, name: &TapeName) -> Result<Option<&mut TapeRecord>, StoreError> {
         let position = match self.tapes.iter().position(|record| record.name == *name) {
             Some(position) => position,
@@ -210,20 +209,20 @@ impl BatchApplier<'_> {
         self.find_tape(name)?.ok_or_else(|| StoreError::TapeNotFound { tape: name.clone() })
     }
 
-    /// A tape that is not a closed fork.
+    /// Tape that accepts entries: not a closed fork, and not one that this writer must not touch.
     fn writable_tape(&mut self, name: &TapeName) -> Result<&mut TapeRecord, StoreError> {
-        let only_here = self.reject_replicated;
+        let reject_replicated = self.reject_replicated;
         let record = self.tape(name)?;
         match &record.fork {
             Some(fork) if fork.state != ForkState::Open => Err(StoreError::ForkClosed { tape: name.clone() }),
-            _ if only_here && record.handed_over > EntryId(0) => {
+            _ if reject_replicated && record.handed_over > EntryId(0) => {
                 Err(StoreError::StoredElsewhere { tape: name.clone() })
             }
             _ => Ok(record),
         }
     }
 
-    /// Makes a tape known at once, so that entries find it.
+    /// Writes a new tape at once, because its entries refer to it.
     fn add_tape(&mut self, record: TapeRecord) -> Result<(), StoreError> {
         self.rows.put_tape(&record)?;
         self.tapes.push(record);
@@ -232,7 +231,7 @@ impl BatchApplier<'_> {
 
     fn ensure_tape(&mut self, tape: &NewTape) -> Result<(), StoreError> {
         if let Some(record) = self.find_tape(&tape.name)? {
-            // A tape that was imported, or begun elsewhere, learns whose it is when its session first uses it.
+            // A tape that was imported or created elsewhere gets its session when the session first uses it.
             record.session = record.session.take().or_else(|| tape.session.clone());
             record.workspace = record.workspace.take().or_else(|| tape.workspace.clone());
             return Ok(());
@@ -248,7 +247,7 @@ impl BatchApplier<'_> {
             generation: 1,
             begins_after: EntryId(0),
             past: Vec::new(),
-            // What it has already stands in another tape store.
+            // The entries up to the head are in the external tape store.
             handed_over: tape.head,
             brought_along: tape.head,
             fork: None,
@@ -259,12 +258,12 @@ impl BatchApplier<'_> {
         let record = self.writable_tape(tape)?;
         let id = record.head.next();
         record.head = id;
-        let names = draft.named_messages.clone();
+        let named_messages = draft.named_messages.clone();
         let taken = std::mem::replace(draft, EntryDraft::new(draft.kind.clone(), Value::Null));
         let entry = taken.into_entry(id, self.now, &self.outputs);
-        let put = self.put_entry(tape, &entry);
-        *draft = EntryDraft { named_messages: names, ..EntryDraft::from(entry) };
-        put.map(|()| id)
+        let result = self.put_entry(tape, &entry);
+        *draft = EntryDraft { named_messages, ..EntryDraft::from(entry) };
+        result.map(|()| id)
     }
 
     fn import(&mut self, tape: &TapeName, entries: &[Entry]) -> Result<(), StoreError> {
@@ -278,8 +277,8 @@ impl BatchApplier<'_> {
     }
 
     fn put_entry(&mut self, tape: &TapeName, entry: &Entry) -> Result<(), StoreError> {
-        let maps = entry.meta.values().chain(entry.extra.values());
-        if std::iter::once(&entry.payload).chain(maps).any(is_too_deep) {
+        let values = entry.meta.values().chain(entry.extra.values());
+        if std::iter::once(&entry.payload).chain(values).any(is_too_deep) {
             return Err(too_deep_error(format!("entry {} for tape {tape}", entry.id)));
         }
         self.rows.put_entry(tape, entry)
@@ -293,14 +292,14 @@ impl BatchApplier<'_> {
         self.add_tape(record)
     }
 
-    fn close_fork(&mut self, fork: &TapeName, merged: bool) -> Result<(), StoreError> {
+    fn close_fork(&mut self, fork: &TapeName, is_merged: bool) -> Result<(), StoreError> {
         let point =
             self.writable_tape(fork)?.fork.as_mut().ok_or_else(|| StoreError::TapeNotFound { tape: fork.clone() })?;
-        point.state = if merged { ForkState::Merged } else { ForkState::Discarded };
+        point.state = if is_merged { ForkState::Merged } else { ForkState::Discarded };
         Ok(())
     }
 
-    /// An event in flight as this batch has left it so far, to be changed.
+    /// Event in flight with the changes of the batch so far, to be changed.
     fn in_flight_event(&mut self, key: &EventKey) -> Result<&mut InFlightEvent, StoreError> {
         let position = if let Some(position) = self.changed_events.iter().position(|event| event.key == *key) {
             position
@@ -314,8 +313,8 @@ impl BatchApplier<'_> {
     }
 
     fn resolve(&self, entry: EntryRef) -> Result<EntryId, StoreError> {
-        let no_entry = || StoreError::corrupt("a batch", format!("{entry:?} is no entry appended before"));
-        entry.resolve(&self.outputs).ok_or_else(no_entry)
+        let unresolved = || StoreError::corrupt("a batch", format!("{entry:?} refers to no previous entry"));
+        entry.resolve(&self.outputs).ok_or_else(unresolved)
     }
 
     fn put_state(&mut self, tape: &TapeName, key: &str, value: &Value) -> Result<(), StoreError> {
@@ -325,31 +324,31 @@ impl BatchApplier<'_> {
         self.rows.put_state(tape, key, Some(value).filter(|value| !value.is_null()))
     }
 
-    /// Says whether there was room.
-    fn update_within_quota(&mut self, change: &mut QuotaUpdate) -> Result<bool, StoreError> {
-        let fits = key_value::update_within_quota(self.rows, change)?;
-        let told = if fits { Some(&mut change.accepted_entry) } else { change.rejected_entry.as_mut() };
-        told.map(|entry| self.append(&change.tape, entry)).transpose()?;
-        Ok(fits)
+    /// Applies a quota update and appends its entry. Returns false if the quota is exceeded.
+    fn update_within_quota(&mut self, update: &mut QuotaUpdate) -> Result<bool, StoreError> {
+        let is_applied = key_value::update_within_quota(self.rows, update)?;
+        let entry = if is_applied { Some(&mut update.accepted_entry) } else { update.rejected_entry.as_mut() };
+        entry.map(|entry| self.append(&update.tape, entry)).transpose()?;
+        Ok(is_applied)
     }
 
-    /// Keeps what changed of a run, if anything did.
+    /// Writes a run, if it has changed.
     fn put_run(&mut self, changed: Option<RunRecord>) -> Result<(), StoreError> {
         changed.map_or(Ok(()), |record| self.rows.put_run(&record))
     }
 
-    fn take_lease(&mut self, wish: &LeaseRequest<'_>) -> Result<Option<LeaseEpoch>, StoreError> {
-        let current = self.rows.lease(wish.tape)?;
-        let Some(granted) = grant_lease(current.as_ref(), wish) else { return Ok(None) };
-        self.rows.put_lease(&granted)?;
-        Ok(Some(granted.epoch))
+    fn take_lease(&mut self, request: &LeaseRequest<'_>) -> Result<Option<LeaseEpoch>, StoreError> {
+        let current = self.rows.lease(request.tape)?;
+        let Some(lease) = grant_lease(current.as_ref(), request) else { return Ok(None) };
+        self.rows.put_lease(&lease)?;
+        Ok(Some(lease.epoch))
     }
 }
 
-/// Ids are kept as signed 64-bit numbers, and one more must fit.
+/// Greatest id of an imported entry. Stores use signed 64-bit integers, and the next id must fit.
 const MAX_ENTRY_ID: u64 = i64::MAX as u64 - 1;
 
-/// The head of a tape once these entries stand on it.
+/// Head of a tape after an import; an error if the ids do not increase.
 fn head_after_import(record: &TapeRecord, entries: &[Entry]) -> Result<EntryId, StoreError> {
     entries.iter().try_fold(record.head, |head, entry| {
         if entry.id > head && entry.id.0 <= MAX_ENTRY_ID {
@@ -370,18 +369,18 @@ fn begin_generation(record: &mut TapeRecord, archived: bool) {
     record.begins_after = record.head;
 }
 
-/// A fork sees the generation its position lies in, which need not be the parent's present one.
+/// Record of a new fork. The fork sees the generation that contains its position, which need not be the current one.
 fn fork_record(parent: &TapeRecord, fork: TapeName, position: EntryId) -> TapeRecord {
     let position = position.min(parent.head);
     let begins_after = if position >= parent.begins_after {
         parent.begins_after
     } else {
-        let holds = |past: &&TapeGeneration| past.begins_after < position && position <= past.up_to;
-        parent.past.iter().find(holds).map(|past| past.begins_after).unwrap_or_default()
+        let contains_position = |past: &&TapeGeneration| past.begins_after < position && position <= past.up_to;
+        parent.past.iter().find(contains_position).map(|past| past.begins_after).unwrap_or_default()
     };
     TapeRecord {
         name: fork,
-        // The parent is the tape of its session, and there is one.
+        // A session has only one tape, which is the parent.
         session: None,
         workspace: None,
         head: position,

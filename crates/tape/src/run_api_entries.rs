@@ -1,4 +1,4 @@
-//! Entries and facts of the event log as the run API gives them.
+//! Conversion of entries and event log items to the types of the run API.
 
 use capstan_protocol::run_api::{EventLogItem, TapeEntry};
 

@@ -1,4 +1,10 @@
-//! Fuzzy search over the text of entries: one rule that says what is found, however the entries come to it.
+//! Fuzzy text search over entries.
+//!
+//! # Matching
+//!
+//! An entry matches if each word of the search occurs in its text: as a substring, or as a word with a few typos (see
+//! [`SearchTerm`]). A word with punctuation also matches a sequence of words (see [`CompoundTerm`]). All stores use
+//! this rule, with or without an index.
 
 mod compound;
 mod scan;
@@ -12,9 +18,9 @@ use serde_json::Value;
 
 use crate::Entry;
 
-/// What a search looks for: words, each of which must be found in an entry. Without any it finds nothing.
+/// Words to search for. All of them must match; a search without words matches nothing.
 ///
-/// A store that has an index asks it for entries that may be meant and lets [`TextSearch::matches`] decide.
+/// A store with an index selects candidates and filters them with [`TextSearch::matches`].
 ///
 /// ```
 /// use capstan_tape::TextSearch;
@@ -29,43 +35,42 @@ pub struct TextSearch {
 }
 
 impl TextSearch {
-    /// A search for every word of a text, upper and lower case being the same.
+    /// Search for all words of a text, ignoring case.
     pub fn new(text: &str) -> Self {
         Self { terms: text.to_lowercase().split_whitespace().map(SearchTerm::new).collect() }
     }
 
-    /// The words it looks for.
+    /// Words of the search.
     pub fn terms(&self) -> &[SearchTerm] {
         &self.terms
     }
 
-    /// Whether every word is found in the entry: as a part of its text, or within a typo of one of its words or, where it
-    /// has punctuation, of several that stand together.
+    /// Returns true if all words match the entry.
     pub fn matches(&self, entry: &Entry) -> bool {
         self.matches_text(&searchable_text(entry))
     }
 
-    /// The same for a text, which must be in lower case.
+    /// Returns true if all words match the text, which must be in lower case.
     pub fn matches_text(&self, text: &str) -> bool {
-        let found = |needle: &SearchTerm| text.contains(needle.as_str()) || needle.matches_any_word(text);
-        !self.terms.is_empty() && self.terms.iter().all(found)
+        let matches = |term: &SearchTerm| text.contains(term.as_str()) || term.matches_any_word(text);
+        !self.terms.is_empty() && self.terms.iter().all(matches)
     }
 }
 
-/// The text of an entry that is searched, in lower case: every text and number of its payload, with line ends between.
+/// Searchable text of an entry: all strings and numbers of its payload in lower case, one per line.
 pub fn searchable_text(entry: &Entry) -> String {
     let mut text = String::new();
     collect_text(&entry.payload, &mut text);
     text.to_lowercase()
 }
 
-/// The words of a text: what stands between characters that are neither letters nor digits.
+/// Words of a text: the longest sequences of letters and digits.
 pub fn searchable_words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty())
 }
 
-/// Whether a letter belongs to a script that puts no spaces between words: Thai, Lao, Burmese, Khmer, kana, and Chinese
-/// characters in all their blocks.
+/// Returns true if a letter belongs to a script without spaces between words: Thai, Lao, Burmese, Khmer, kana, and
+/// Chinese characters in all their blocks.
 pub fn is_unspaced_script(c: char) -> bool {
     matches!(c, '\u{e00}'..='\u{eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{3005}'..='\u{3007}'
         | '\u{3040}'..='\u{30ff}' | '\u{31f0}'..='\u{31ff}' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}'
@@ -94,13 +99,13 @@ mod tests {
     use super::TextSearch;
 
     #[test]
-    fn p10_search_finds_parts_words_in_any_order_and_typos() {
+    fn p10_search_finds_substrings_words_in_any_order_and_typos() {
         let finds = |text: &str| TextSearch::new(text).matches_text("the capstan winds the anchor rope, 你好 🐋");
         assert!(finds("anchor Capstan"));
         assert!(finds("capst"));
         assert!(finds("cpastan"), "two letters swapped");
         assert!(finds("ancor"), "a letter missing");
-        assert!(finds("rope,"), "as it is written");
+        assert!(finds("rope,"), "with its punctuation");
         assert!(finds("你好"));
         assert!(finds("🐋"));
         assert!(!finds("telegram"));

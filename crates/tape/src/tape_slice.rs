@@ -1,36 +1,36 @@
-//! The one way to read entries: a slice of a tape.
+//! Slices: the selection of entries for all reads.
 
 use capstan_protocol::EntryId;
 use capstan_protocol::run_api::EntryOrder;
 
 use crate::{DateRange, Entry, EntryKind};
 
-/// Which entries of a tape to read. Everything that is set must hold.
+/// Selection of entries of a tape. All given conditions must hold.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TapeSlice {
     /// Only entries after this one.
     pub after: Option<EntryId>,
-    /// Only entries up to this one, itself included.
+    /// Only entries up to and including this one.
     pub up_to: Option<EntryId>,
     /// Only these kinds; empty for all.
     pub kinds: Vec<EntryKind>,
-    /// Only anchors of this name.
+    /// Only anchors with this name.
     pub anchor: Option<String>,
-    /// Only entries of this time; entries whose date means no time are left out.
+    /// Only entries in this time range; entries with an unreadable date are excluded.
     pub date_range: Option<DateRange>,
-    /// Which end comes first.
+    /// Order of the entries.
     pub order: EntryOrder,
-    /// At most this many, counted in that order.
+    /// Maximum number of entries, counted in this order.
     pub limit: Option<usize>,
 }
 
 impl TapeSlice {
-    /// Every entry.
+    /// All entries.
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// Every entry after this one.
+    /// All entries after this one.
     pub fn after(id: EntryId) -> Self {
         Self { after: Some(id), ..Self::default() }
     }
@@ -40,17 +40,17 @@ impl TapeSlice {
         Self { after: Some(EntryId(id.0.saturating_sub(1))), up_to: Some(id), ..Self::default() }
     }
 
-    /// The newest anchor.
+    /// Newest anchor.
     pub fn last_anchor() -> Self {
         Self { kinds: vec![EntryKind::Anchor], order: EntryOrder::NewestFirst, limit: Some(1), ..Self::default() }
     }
 
-    /// The newest entry.
+    /// Newest entry.
     pub fn last() -> Self {
         Self { order: EntryOrder::NewestFirst, limit: Some(1), ..Self::default() }
     }
 
-    /// Whether an entry is in it, the limit aside.
+    /// Returns true if an entry satisfies the conditions, without regard to the limit.
     pub fn contains(&self, entry: &Entry) -> bool {
         self.after.is_none_or(|id| entry.id > id)
             && self.up_to.is_none_or(|id| entry.id <= id)
@@ -59,13 +59,13 @@ impl TapeSlice {
             && self.date_range.is_none_or(|range| entry.date.timestamp().is_some_and(|time| range.contains(time)))
     }
 
-    /// The slice of entries that are given in the order they were written: what a simple tape store answers.
+    /// Selects from all entries of a tape, oldest first. A simple tape store can implement its reads with it.
     pub fn select<'a>(&self, entries: impl DoubleEndedIterator<Item = &'a Entry>) -> Vec<Entry> {
         let limit = self.limit.unwrap_or(usize::MAX);
-        let chosen = |entry: &&Entry| self.contains(entry);
+        let contains = |entry: &&Entry| self.contains(entry);
         match self.order {
-            EntryOrder::OldestFirst => entries.filter(chosen).take(limit).cloned().collect(),
-            EntryOrder::NewestFirst => entries.rev().filter(chosen).take(limit).cloned().collect(),
+            EntryOrder::OldestFirst => entries.filter(contains).take(limit).cloned().collect(),
+            EntryOrder::NewestFirst => entries.rev().filter(contains).take(limit).cloned().collect(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Views: what a model gets to read of a tape.
+//! Views: the messages that a model reads, derived from a tape.
 
 use capstan_protocol::{ChatMessage, Content, MessageRole, ToolCall};
 use serde_json::Value;
@@ -6,19 +6,20 @@ use serde_json::Value;
 use crate::conversation::{ConversationBuilder, ResultTarget};
 use crate::{ContextWindow, Entry, EntryKind, meta_keys};
 
-/// Turns the window of a tape into messages. What it gives is made valid before it is sent.
+/// Conversion of a context window into messages. The host makes the messages
+/// [valid](crate::conversation::normalize_request) before it sends them.
 pub trait View: Send + Sync + 'static {
-    /// The messages for this window.
+    /// Messages of this window.
     fn messages(&self, window: &ContextWindow) -> Vec<ChatMessage>;
 
-    /// The kinds of entries after the anchor that it wants to see; none stands for all. What it does not want is not read,
-    /// and what a host writes down about its calls is most of a tape.
+    /// Kinds of entries after the anchor that the view needs; empty means all. Other entries are not read, which saves
+    /// much, because most entries of a tape are events about calls.
     fn kinds(&self) -> &[EntryKind] {
         &[]
     }
 }
 
-/// The view of a session nobody has replaced: the anchor, the messages it names, and what follows.
+/// Default view: the newest anchor, the messages that it carries over, and the entries after it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DefaultView;
 
@@ -45,9 +46,8 @@ fn push_entry(conversation: &mut ConversationBuilder, entry: &Entry) {
         }
         EntryKind::Message => {
             if let Some(mut message) = read_message(&entry.payload) {
-                // Opaque provider data goes back with the message.
-                let given = entry.meta.get(meta_keys::PROVIDER).cloned();
-                message.extra.extend(given.map(|given| (meta_keys::PROVIDER.to_owned(), given)));
+                let provider_data = entry.meta.get(meta_keys::PROVIDER).cloned();
+                message.extra.extend(provider_data.map(|data| (meta_keys::PROVIDER.to_owned(), data)));
                 conversation.push(message);
             }
         }
@@ -65,7 +65,7 @@ fn push_entry(conversation: &mut ConversationBuilder, entry: &Entry) {
     }
 }
 
-/// A message as it stands, read as far as it can be: a tape may come from another system.
+/// Reads a message leniently, because the tape may come from another system.
 fn read_message(payload: &Value) -> Option<ChatMessage> {
     if let Ok(message) = serde_json::from_value::<ChatMessage>(payload.clone()) {
         return Some(message);
@@ -98,7 +98,7 @@ fn read_call(call: &Value) -> Option<ToolCall> {
     Some(ToolCall::new(id, function.get("name")?.as_str()?, arguments))
 }
 
-/// Text and parts as they are, anything else as JSON.
+/// Reads text and parts; converts any other value to JSON text.
 fn read_content(value: &Value) -> Content {
     match value {
         Value::Null => Content::default(),

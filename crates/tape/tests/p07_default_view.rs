@@ -1,4 +1,4 @@
-//! P7: what the default view makes of each entry.
+//! P7: messages of the default view for each kind of entry.
 
 mod support;
 
@@ -23,7 +23,7 @@ fn to_json(messages: &[ChatMessage]) -> Value {
     serde_json::to_value(messages).unwrap()
 }
 
-/// The sample up to an entry, as its view reads it.
+/// Window of the sample tape, cut after an entry.
 async fn sample_window(up_to: u64) -> ContextWindow {
     let tapes = TapeRepository::new(Arc::new(MemoryStore::new()));
     let entries = sample().into_iter().filter(|entry| entry.id.0 <= up_to).collect();
@@ -35,17 +35,17 @@ async fn sample_window(up_to: u64) -> ContextWindow {
 }
 
 #[tokio::test]
-async fn p07_the_sample_from_its_last_anchor_on() {
+async fn p07_sample_is_read_from_its_last_anchor() {
     insta::assert_json_snapshot!(DefaultView.messages(&sample_window(33).await));
 }
 
 #[tokio::test]
-async fn p07_the_sample_from_its_first_anchor_on() {
+async fn p07_sample_is_read_from_its_first_anchor() {
     insta::assert_json_snapshot!(DefaultView.messages(&sample_window(30).await));
 }
 
 #[tokio::test]
-async fn p07_the_sample_cut_between_a_call_and_its_result() {
+async fn p07_sample_without_the_last_result_ends_with_an_interrupted_one() {
     let messages = DefaultView.messages(&sample_window(21).await);
     let last = messages.last().unwrap();
     assert_eq!(last.tool_call_id.as_deref(), Some("call_2_1"));
@@ -53,7 +53,7 @@ async fn p07_the_sample_cut_between_a_call_and_its_result() {
 }
 
 #[tokio::test]
-async fn p07_an_anchor_is_shown_with_its_state() {
+async fn p07_anchor_is_shown_with_its_state() {
     let state = JsonObject::from_iter([("summary".to_owned(), json!("第一步 done")), ("n".to_owned(), json!(1))]);
     let messages = view_messages([user("before"), EntryDraft::anchor("phase-1", &state), user("after")]).await;
     assert_eq!(
@@ -66,7 +66,7 @@ async fn p07_an_anchor_is_shown_with_its_state() {
 }
 
 #[tokio::test]
-async fn p07_a_message_is_shown_as_it_is() {
+async fn p07_message_is_shown_unchanged() {
     let parts = json!([{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "data:,"}}]);
     let payload = json!({"role": "user", "content": parts, "name": "ann", "vendor": {"kept": true}});
     let messages = view_messages([EntryDraft::new(EntryKind::Message, payload.clone())]).await;
@@ -74,7 +74,7 @@ async fn p07_a_message_is_shown_as_it_is() {
 }
 
 #[tokio::test]
-async fn p07_a_step_is_an_assistant_message_and_one_tool_message_per_call() {
+async fn p07_step_is_an_assistant_message_and_one_tool_message_per_call() {
     let messages = view_messages([user("go"), calls(&["a", "b"]), result("b", "two"), result("a", "one")]).await;
     let call = |id| json!({"id": id, "type": "function", "function": {"name": "bash", "arguments": "{}"}});
     assert_eq!(
@@ -89,15 +89,15 @@ async fn p07_a_step_is_an_assistant_message_and_one_tool_message_per_call() {
 }
 
 #[tokio::test]
-async fn p07_results_without_ids_go_by_position() {
+async fn p07_results_without_ids_are_assigned_by_position() {
     let results = EntryDraft::new(EntryKind::ToolResult, json!({"results": ["one", {"two": 2}]}));
     let messages = view_messages([user("go"), calls(&["a", "b"]), results]).await;
-    let answers: Vec<_> = messages[2..].iter().map(|m| (m.tool_call_id.clone().unwrap(), m.content.text())).collect();
-    assert_eq!(answers, [("a".to_owned(), "one".to_owned()), ("b".to_owned(), "{\"two\":2}".to_owned())]);
+    let shown: Vec<_> = messages[2..].iter().map(|m| (m.tool_call_id.clone().unwrap(), m.content.text())).collect();
+    assert_eq!(shown, [("a".to_owned(), "one".to_owned()), ("b".to_owned(), "{\"two\":2}".to_owned())]);
 }
 
 #[tokio::test]
-async fn p07_what_is_hidden_or_not_said_is_left_out() {
+async fn p07_hidden_entries_and_entries_that_are_not_messages_are_omitted() {
     let messages = view_messages([
         user("shown"),
         user("hidden").hidden(),
@@ -115,38 +115,38 @@ async fn p07_what_is_hidden_or_not_said_is_left_out() {
 }
 
 #[tokio::test]
-async fn p07_the_messages_an_anchor_names_stand_between_it_and_what_follows() {
+async fn p07_messages_that_an_anchor_carries_over_follow_it() {
     let tapes = TapeRepository::new(Arc::new(MemoryStore::new()));
     let tape = name("t");
-    let written = write(&tapes, &tape, [user("old"), user("taken in"), calls(&["a"]), result("a", "gone")]).await;
-    let named = vec![EntryRef::Id(EntryId(written[1]))];
+    let ids = write(&tapes, &tape, [user("old"), user("ingested"), calls(&["a"]), result("a", "gone")]).await;
+    let named = vec![EntryRef::Id(EntryId(ids[1]))];
     write(
         &tapes,
         &tape,
-        [EntryDraft::anchor("handoff", &JsonObject::new()).with_named_messages(named), assistant("goes on")],
+        [EntryDraft::anchor("handoff", &JsonObject::new()).with_named_messages(named), assistant("continues")],
     )
     .await;
     let messages = DefaultView.messages(&tapes.window(&tape).await.unwrap());
     let texts: Vec<String> = messages.iter().map(|message| message.content.text()).collect();
-    assert_eq!(texts, ["[Anchor created: handoff]: {}", "taken in", "goes on"]);
+    assert_eq!(texts, ["[Anchor created: handoff]: {}", "ingested", "continues"]);
     assert_eq!(tapes.read(&tape, &TapeSlice::all()).await.unwrap().len(), 6, "an anchor deletes nothing");
 }
 
 #[tokio::test]
-async fn a08_what_only_a_provider_understands_rides_with_its_message() {
-    let given = json!({"anthropic": {"thinking": []}});
-    let messages = view_messages([user("hi"), assistant("hello").with_meta("provider", given.clone())]).await;
+async fn a08_opaque_provider_data_stays_with_its_message() {
+    let data = json!({"anthropic": {"thinking": []}});
+    let messages = view_messages([user("hi"), assistant("hello").with_meta("provider", data.clone())]).await;
     assert_eq!(messages[0].extra, JsonObject::new());
-    assert_eq!(messages[1].extra, JsonObject::from_iter([("provider".to_owned(), given)]));
+    assert_eq!(messages[1].extra, JsonObject::from_iter([("provider".to_owned(), data)]));
 }
 
 #[tokio::test]
-async fn p07_a_view_that_wants_some_kinds_reads_no_others_and_shows_the_same() {
+async fn p07_view_reads_only_the_kinds_that_it_needs() {
     let (tapes, tape) = (TapeRepository::new(Arc::new(MemoryStore::new())), name("t"));
     let call = || EntryDraft::event("model.call", json!({}));
     let anchor = EntryDraft::anchor("a", &JsonObject::new());
-    let said = [call(), anchor, user("hi"), call(), calls(&["a"]), result("a", "done"), call(), assistant("bye")];
-    write(&tapes, &tape, said).await;
+    let drafts = [call(), anchor, user("hi"), call(), calls(&["a"]), result("a", "done"), call(), assistant("bye")];
+    write(&tapes, &tape, drafts).await;
     let whole = tapes.window(&tape).await.unwrap();
     let mut part = IncrementalWindow::default();
     let part = part.refresh(&tapes, &tape, DefaultView.kinds()).await.unwrap();

@@ -1,4 +1,4 @@
-//! P10: queries on random tapes against a plain list.
+//! P10: queries on random tapes, compared with a linear scan.
 
 mod support;
 
@@ -44,22 +44,22 @@ fn query() -> impl Strategy<Value = Query> {
         vec![EntryKind::Message, EntryKind::Anchor, EntryKind::Event, EntryKind::from("odd")],
         0..3,
     );
-    let dated = prop::option::weighted(0.3, prop::sample::select(&DATE_RANGES[..]));
+    let date_range = prop::option::weighted(0.3, prop::sample::select(&DATE_RANGES[..]));
     let text = prop::option::weighted(0.3, prop::sample::select(vec!["alpha", "charlie", "你好", "echo"]));
     let order = prop_oneof![Just(EntryOrder::OldestFirst), Just(EntryOrder::NewestFirst)];
     let until_anchor = prop::option::weighted(0.3, anchor_name());
-    (start, until_anchor, dated, kinds, text, order, prop::option::weighted(0.4, 0..5_usize)).prop_map(
-        |(start, until_anchor, dated, kinds, text, order, limit)| {
-            let dated = dated.map(|(first, last)| DateRange::between(first, last).unwrap());
-            Query { start, until_anchor, date_range: dated, kinds, text: text.map(str::to_owned), order, limit }
+    (start, until_anchor, date_range, kinds, text, order, prop::option::weighted(0.4, 0..5_usize)).prop_map(
+        |(start, until_anchor, date_range, kinds, text, order, limit)| {
+            let date_range = date_range.map(|(first, last)| DateRange::between(first, last).unwrap());
+            Query { start, until_anchor, date_range, kinds, text: text.map(str::to_owned), order, limit }
         },
     )
 }
 
-/// The answer, found the plain way.
+/// Expected result of a query, found by a linear scan.
 fn expected_ids(tape: &[Entry], query: &Query) -> Vec<u64> {
     let is_anchor = |entry: &&Entry, name: &str| entry.kind == EntryKind::Anchor && entry.payload["name"] == name;
-    let newest = |wanted: &dyn Fn(&&Entry) -> bool| tape.iter().rfind(wanted).map(|entry| entry.id.0);
+    let newest = |predicate: &dyn Fn(&&Entry) -> bool| tape.iter().rfind(predicate).map(|entry| entry.id.0);
     let after = match &query.start {
         QueryStart::Beginning => Some(0),
         QueryStart::LastAnchor => newest(&|entry| entry.kind == EntryKind::Anchor),
@@ -85,7 +85,7 @@ fn expected_ids(tape: &[Entry], query: &Query) -> Vec<u64> {
 
 proptest! {
     #[test]
-    fn p10_a_query_finds_what_a_plain_list_holds(
+    fn p10_query_finds_the_same_entries_as_a_linear_scan(
         old in prop::collection::vec(draft(), 0..10),
         drafts in prop::collection::vec(draft(), 0..25),
         forked in prop::option::of(prop::collection::vec(draft(), 0..10)),
@@ -102,10 +102,10 @@ proptest! {
                 tape = name("f");
                 write(&tapes, &tape, forked).await;
             }
-            let model = tapes.read(&tape, &TapeSlice::all()).await.unwrap();
+            let entries = tapes.read(&tape, &TapeSlice::all()).await.unwrap();
             for query in queries {
                 let found: Vec<u64> = tapes.query(&tape, &query).await.unwrap().iter().map(|entry| entry.id.0).collect();
-                prop_assert_eq!(found, expected_ids(&model, &query), "{:?}", query);
+                prop_assert_eq!(found, expected_ids(&entries, &query), "{:?}", query);
             }
             Ok(())
         })?;

@@ -1,4 +1,4 @@
-//! P12: two who write to a tape that another tape store keeps.
+//! P12: two writers of a tape that is replicated to an external tape store.
 
 mod support;
 
@@ -11,7 +11,7 @@ use capstan_tape::{
 };
 use support::{name, user};
 
-/// Whenever it is read, somebody else writes to the tape just before, as long as there are things to write.
+/// Tape store in which another writer commits one of the pending batches before every read.
 struct ContendedTapeStore {
     inner: Arc<MemoryTapeStore>,
     other_writer: TapeRepository,
@@ -25,8 +25,8 @@ impl TapeStore for ContendedTapeStore {
     }
 
     async fn read(&self, tape: &TapeName, slice: &TapeSlice) -> Result<Vec<Entry>, StoreError> {
-        let write = self.pending_batches.lock().unwrap().pop();
-        if let Some(batch) = write {
+        let pending = self.pending_batches.lock().unwrap().pop();
+        if let Some(batch) = pending {
             self.other_writer.commit(batch).await?;
         }
         self.inner.read(tape, slice).await
@@ -45,15 +45,15 @@ fn message_batch(text: &str) -> Batch {
 }
 
 #[tokio::test]
-async fn p12_what_another_writer_handed_over_in_between_is_no_damage() {
+async fn p12_entries_that_another_writer_replicates_meanwhile_are_not_damage() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let tapes = Arc::new(MemoryTapeStore::new());
     let other = TapeRepository::with_external_store(Arc::clone(&store), tapes.clone());
     other.commit(message_batch("first")).await.unwrap();
-    let writes = Mutex::new(vec![message_batch("third"), message_batch("second")]);
+    let pending_batches = Mutex::new(vec![message_batch("third"), message_batch("second")]);
     let own = TapeRepository::with_external_store(
         store,
-        Arc::new(ContendedTapeStore { inner: tapes, other_writer: other, pending_batches: writes }),
+        Arc::new(ContendedTapeStore { inner: tapes, other_writer: other, pending_batches }),
     );
     own.commit(message_batch("last")).await.unwrap();
     assert_eq!(own.verify().await.unwrap(), []);

@@ -1,4 +1,4 @@
-//! P13: whatever stands on a tape, and wherever it is cut, what a model is sent is valid for every provider.
+//! P13: requests derived from any tape, cut at any entry, are valid for every provider.
 
 mod support;
 
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use capstan_protocol::{ChatMessage, EntryId, TapeName};
 use capstan_tape::{DefaultView, EntryRef, ForkState, MemoryStore, StoreError, TapeRepository, View, conversation};
 use proptest::prelude::*;
-use support::random::{Step, anchor, history};
+use support::random::{TapeStep, anchor, history};
 use support::{assistant, calls, grammar, name, result, run, user, write};
 
-/// A tape to which things happen, and the forks that are open on it.
+/// Tape under test, and its open forks.
 struct TapeFixture {
     tapes: TapeRepository,
     open_tapes: Vec<TapeName>,
@@ -28,37 +28,37 @@ impl TapeFixture {
         self.open_tapes.last().unwrap().clone()
     }
 
-    async fn apply(&mut self, step: Step) {
+    async fn apply(&mut self, step: TapeStep) {
         let tape = self.current();
         let head = self.tapes.record(&tape).await.unwrap().unwrap().head;
         let back = |count: usize| EntryId(head.0.saturating_sub(count as u64));
         match step {
-            Step::Append(draft) => drop(write(&self.tapes, &tape, [draft]).await),
-            Step::Anchor(names) => {
+            TapeStep::Append(draft) => drop(write(&self.tapes, &tape, [draft]).await),
+            TapeStep::Anchor(names) => {
                 let names = names.into_iter().map(|count| EntryRef::Id(back(count))).collect();
                 write(&self.tapes, &tape, [anchor(names)]).await;
             }
-            Step::Fork(count) => {
+            TapeStep::Fork(count) => {
                 self.fork_count += 1;
                 let fork = name(&format!("f{}", self.fork_count));
                 self.tapes.fork(&tape, &fork, Some(back(count))).await.unwrap();
                 self.open_tapes.push(fork);
             }
-            Step::Merge if self.open_tapes.len() > 1 => match self.tapes.merge(&tape).await {
+            TapeStep::Merge if self.open_tapes.len() > 1 => match self.tapes.merge(&tape).await {
                 Ok(()) => drop(self.open_tapes.pop()),
                 Err(StoreError::OpenToolCall { .. }) => {}
                 Err(error) => panic!("{error}"),
             },
-            Step::Discard if self.open_tapes.len() > 1 => {
+            TapeStep::Discard if self.open_tapes.len() > 1 => {
                 self.tapes.discard(&tape).await.unwrap();
                 self.open_tapes.pop();
             }
-            Step::Merge | Step::Discard => {}
-            Step::Reset => self.tapes.reset(&tape, false).await.unwrap(),
+            TapeStep::Merge | TapeStep::Discard => {}
+            TapeStep::Reset => self.tapes.reset(&tape, false).await.unwrap(),
         }
     }
 
-    /// What a model would be sent now.
+    /// Request that a model would receive now.
     async fn model_request(&self, tape: &TapeName) -> Vec<ChatMessage> {
         let window = self.tapes.window(tape).await.unwrap();
         conversation::normalize_request(DefaultView.messages(&window))
@@ -66,7 +66,7 @@ impl TapeFixture {
 }
 
 proptest! {
-    /// After each thing that happens there might be a crash, and then a turn: every prefix is a cut.
+    /// A crash and a new turn may follow every step, so the request is checked after each of them.
     #[test]
     fn p13_every_request_is_valid_for_every_provider(history in history()) {
         run(async {
@@ -78,14 +78,14 @@ proptest! {
                     let found = grammar::violations(&request);
                     prop_assert!(found.is_empty(), "{found:#?}\n{request:#?}");
                     let again = conversation::normalize_request(request.clone());
-                    prop_assert_eq!(again, request, "what is valid stays as it is");
+                    prop_assert_eq!(again, request, "a valid request is not changed");
                 }
             }
             Ok(())
         })?;
     }
 
-    /// A view may be cut anywhere before it is sent, by whoever replaces it.
+    /// A custom view may omit messages at both ends.
     #[test]
     fn p13_any_part_of_a_view_makes_a_valid_request(history in history(), cut in any::<(prop::sample::Index, prop::sample::Index)>()) {
         run(async {
@@ -105,40 +105,40 @@ proptest! {
 }
 
 #[test]
-fn p13_the_checker_sees_what_providers_object_to() {
+fn p13_grammar_checker_finds_violations() {
     let call = |id: &str| ChatMessage::from_tool_calls(vec![capstan_protocol::ToolCall::new(id, "bash", "{}")]);
-    let answer = |id: &str| ChatMessage::tool_result(id, "bash", "done");
-    let say = ChatMessage::user("go");
-    let object = |request: &[ChatMessage]| !grammar::violations(request).is_empty();
-    assert!(!object(&[say.clone(), call("a"), answer("a")]));
-    assert!(object(&[]));
-    assert!(object(&[say.clone(), ChatMessage::assistant("ends here")]));
-    assert!(object(&[say.clone(), call("a")]));
-    assert!(object(&[say.clone(), call("a"), say.clone()]));
-    assert!(object(&[say.clone(), call("a"), say.clone(), answer("a")]));
-    assert!(object(&[say.clone(), answer("a")]));
-    assert!(object(&[say.clone(), call("a"), answer("b")]));
-    assert!(object(&[say.clone(), call("a"), answer("a"), answer("a")]));
-    assert!(object(&[say.clone(), call("a"), answer("a"), call("a"), answer("a")]));
-    assert!(object(&[call("a"), answer("a")]));
-    assert!(object(&[ChatMessage::assistant("first"), call("a"), answer("a")]));
+    let result = |id: &str| ChatMessage::tool_result(id, "bash", "done");
+    let user = ChatMessage::user("go");
+    let is_invalid = |request: &[ChatMessage]| !grammar::violations(request).is_empty();
+    assert!(!is_invalid(&[user.clone(), call("a"), result("a")]));
+    assert!(is_invalid(&[]));
+    assert!(is_invalid(&[user.clone(), ChatMessage::assistant("ends here")]));
+    assert!(is_invalid(&[user.clone(), call("a")]));
+    assert!(is_invalid(&[user.clone(), call("a"), user.clone()]));
+    assert!(is_invalid(&[user.clone(), call("a"), user.clone(), result("a")]));
+    assert!(is_invalid(&[user.clone(), result("a")]));
+    assert!(is_invalid(&[user.clone(), call("a"), result("b")]));
+    assert!(is_invalid(&[user.clone(), call("a"), result("a"), result("a")]));
+    assert!(is_invalid(&[user.clone(), call("a"), result("a"), call("a"), result("a")]));
+    assert!(is_invalid(&[call("a"), result("a")]));
+    assert!(is_invalid(&[ChatMessage::assistant("first"), call("a"), result("a")]));
 }
 
 #[tokio::test]
-async fn p13_a_merge_never_comes_between_a_call_and_its_result() {
+async fn p13_merge_never_separates_a_call_from_its_result() {
     let mut tape = TapeFixture::new().await;
     for draft in [user("go"), calls(&["a", "b"]), result("a", "one")] {
-        tape.apply(Step::Append(draft)).await;
+        tape.apply(TapeStep::Append(draft)).await;
     }
-    tape.apply(Step::Fork(0)).await;
+    tape.apply(TapeStep::Fork(0)).await;
     let fork = tape.current();
     for draft in [user("aside"), calls(&["a"]), result("a", "inside"), assistant("done aside")] {
-        tape.apply(Step::Append(draft)).await;
+        tape.apply(TapeStep::Append(draft)).await;
     }
-    tape.apply(Step::Merge).await;
+    tape.apply(TapeStep::Merge).await;
     assert_eq!(tape.current(), fork, "the parent's call b is still open");
     write(&tape.tapes, &name("t"), [result("b", "two")]).await;
-    tape.apply(Step::Merge).await;
+    tape.apply(TapeStep::Merge).await;
     let state = tape.tapes.record(&fork).await.unwrap().unwrap().fork.unwrap().state;
     assert_eq!(state, ForkState::Merged);
     let request = tape.model_request(&name("t")).await;

@@ -1,4 +1,4 @@
-//! The tape format of events: names, data, order of keys and visibility are those of every tape written so far.
+//! Storage format of tape events: names, data, order of keys and visibility must not change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,10 +7,10 @@ use capstan_protocol::{EntryId, Timestamp};
 use capstan_tape::{Entry, EntryDraft, EventAcceptance, TapeEvent, TapeEventKind};
 use serde_json::{Value, json};
 
-/// Payload and meta of events as the tests of version 04dc95b wrote them, one of each shape.
+/// Payload and meta of events, as written by the tests of version 04dc95b, one of each shape.
 const RECORDED: &str = include_str!("data/recorded_events.jsonl");
 
-/// Payload and meta of shapes that those tests do not write, as the code of that version says.
+/// Payload and meta of shapes that those tests do not write, derived from the code of that version.
 const DERIVED: [&str; 9] = [
     r#"[{"name":"event.accepted","data":{"event":{"event_id":"e","event_type":"message.received","source":"wire","input":{"text":"hi"},"delivery":{}},"raw":"{}","binding":{"binding_id":"b","colour":"blue"},"without_turn":"no conversation is known"}},{"context":false}]"#,
     r#"[{"name":"model.call","data":{"call":1,"provider":"p","model":"m","messages":[],"tools":["aa"]}},{"context":false}]"#,
@@ -34,12 +34,12 @@ fn pinned_events() -> impl Iterator<Item = (Value, Value)> {
 }
 
 #[test]
-fn every_event_is_read_and_written_byte_for_byte() {
+fn every_event_round_trips_byte_for_byte() {
     for (payload, meta) in pinned_events() {
         let event = TapeEvent::read(&event_entry(payload.clone())).unwrap().expect("a known name");
         let draft = EntryDraft::from(event);
         assert_eq!(draft.payload.to_string(), payload.to_string());
-        // The run and the place within it are added by the run's journal.
+        // The journal of the run adds the run id and the sequence number.
         assert_eq!(draft.meta.get("context"), meta.get("context"), "{payload}");
         assert!(draft.meta.is_empty() || meta.as_object().unwrap().keys().next().unwrap() == "context");
     }
@@ -54,7 +54,7 @@ fn every_kind_has_a_pinned_event() {
 }
 
 #[test]
-fn a_kind_is_found_by_its_name() {
+fn kind_is_found_by_its_name() {
     for kind in TapeEventKind::ALL_KINDS {
         assert_eq!(TapeEventKind::from_name(kind.name()), Some(*kind));
     }
@@ -62,15 +62,15 @@ fn a_kind_is_found_by_its_name() {
 }
 
 #[test]
-fn events_of_plugins_and_entries_of_other_kinds_are_none_of_these() {
-    let of_plugin = event_entry(json!({ "name": "weather.seen", "data": { "sky": "blue" } }));
-    assert_eq!(TapeEvent::read(&of_plugin).unwrap(), None);
+fn events_of_plugins_and_entries_of_other_kinds_are_not_tape_events() {
+    let plugin_event = event_entry(json!({ "name": "weather.seen", "data": { "sky": "blue" } }));
+    assert_eq!(TapeEvent::read(&plugin_event).unwrap(), None);
     let anchor = EntryDraft::anchor("handoff", &serde_json::Map::new());
     assert_eq!(anchor.event_kind(), None);
 }
 
 #[test]
-fn an_event_with_unreadable_data_is_an_error() {
+fn event_with_unreadable_data_is_an_error() {
     let damaged = event_entry(json!({ "name": "event.accepted", "data": { "event": "gone" } }));
     assert_eq!(damaged.event_kind(), Some(TapeEventKind::EventAccepted));
     assert!(TapeEvent::read(&damaged).is_err());
@@ -79,7 +79,7 @@ fn an_event_with_unreadable_data_is_an_error() {
 }
 
 #[test]
-fn an_acceptance_of_an_older_version_is_read() {
+fn acceptance_of_an_older_version_is_read() {
     let event = json!({ "event_id": "e", "event_type": "message.received", "source": "wire" });
     let read = |data: Value| {
         EventAcceptance::from_entry(&event_entry(json!({ "name": "event.accepted", "data": data }))).unwrap()
@@ -88,8 +88,8 @@ fn an_acceptance_of_an_older_version_is_read() {
     assert_eq!((plain.raw, plain.binding, plain.without_turn), (None, None, None));
     let without_reason = read(json!({ "event": event, "without_turn": true }));
     assert_eq!(without_reason.without_turn.as_deref(), Some("a hook failed before the turn"));
-    let of_newer_version = read(json!({ "event": event, "binding": { "binding_id": "b", "colour": "blue" } }));
-    assert!(of_newer_version.binding.unwrap().parse().is_err(), "the event is readable, its binding is not");
+    let newer_version = read(json!({ "event": event, "binding": { "binding_id": "b", "colour": "blue" } }));
+    assert!(newer_version.binding.unwrap().parse().is_err(), "the event is readable, its binding is not");
 }
 
 #[test]
@@ -114,14 +114,14 @@ fn names_of_the_host_are_reserved() {
 }
 
 #[test]
-fn the_event_log_shows_the_activities_of_users_and_agents() {
+fn event_log_shows_the_activities_of_users_and_agents() {
     let logged = TapeEventKind::ALL_KINDS.iter().filter(|kind| kind.is_logged()).map(|kind| kind.name());
     let expected = ["command", "handoff", "outbound", "action.refused", "action.started", "action.ended"];
     assert_eq!(logged.collect::<Vec<_>>(), expected);
 }
 
 #[test]
-fn the_documentation_lists_every_event() {
+fn documentation_lists_every_event() {
     let mut keys: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (payload, _) in pinned_events() {
         let known = keys.entry(payload["name"].as_str().unwrap().to_owned()).or_default();

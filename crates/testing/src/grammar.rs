@@ -97,7 +97,8 @@ impl<'a> ChatValidator<'a> {
         match calls.as_array() {
             Some(calls) if !calls.is_empty() => calls.iter().for_each(|call| self.check_call(index, call)),
             _ => {
-                self.violations.push(format!("message {index} (assistant) has tool_calls that are not a list of calls"))
+                self.violations
+                    .push(format!("message {index} (assistant) has tool_calls that are not a list of calls"));
             }
         }
     }

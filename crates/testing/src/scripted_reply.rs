@@ -137,9 +137,7 @@ impl ScriptedReply {
         Self::raw("data: {\"choices\": [{\"delta\": <html>\n\ndata: [DONE]\n\n")
     }
 
-    /// Creates a stream of exactly this text, such as `"data: [DONE]
-    ///
-    /// "`.
+    /// Creates a stream of exactly this text, such as `data: [DONE]` and an empty line.
     pub fn raw(body: impl Into<String>) -> Self {
         Self::new(ReplyBody::Raw { body: body.into() })
     }

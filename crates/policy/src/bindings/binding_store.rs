@@ -184,7 +184,7 @@ impl BindingStore {
                 done => return done.map(drop).map_err(BindingError::from),
             }
         }
-        Err(StoreError::NamespaceChanged { space: BINDINGS_NAMESPACE.to_owned() }.into())
+        Err(StoreError::NamespaceChanged { namespace: BINDINGS_NAMESPACE.to_owned() }.into())
     }
 
     fn put_fact(&self, binding: &Binding) -> Fact {

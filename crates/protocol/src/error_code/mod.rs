@@ -1,7 +1,7 @@
 //! Stable error codes and the errors that carry them.
 //!
-//! [`ErrorCode`] is the one list of the codes of Capstan; [`FailureCode`] adds the codes that plugins bring over the wire.
-//! Error enums name the code of each variant with the derive macro [`CodedError`](macro@CodedError):
+//! [`ErrorCode`] is the one list of the codes of Capstan; [`FailureCode`] adds the codes that plugins bring over the
+//! wire. Error enums name the code of each variant with the derive macro [`CodedError`](macro@CodedError):
 //!
 //! ```
 //! use capstan_protocol::{CodedError, ErrorCode, ExitClass};

@@ -1,4 +1,4 @@
-//! Requests and responses of `artifacts.*`: contents that are too large for a conversation, kept beside it.
+//! Requests and responses of `artifacts.*`: content that is too large for a conversation.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ pub struct ArtifactReadCall {
     pub limit: u64,
 }
 
-/// A content to be stored as an artifact.
+/// Content to be stored as an artifact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NewArtifact {
     /// Name for people: a file name without a path.

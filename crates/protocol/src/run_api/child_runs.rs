@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{AllowList, Content, RunId, TapeName, Usage};
 
-/// Work for a child run. A limit that is absent is the parent's; none can be wider than the parent's.
+/// Task for a child run. An absent limit is inherited from the parent, whose limits the child cannot exceed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ChildRunCall {
-    /// Prompt of the child. It sees nothing else of the conversation, but can search its tape.
+    /// Prompt of the child. The child sees nothing else of the conversation, but can search its tape.
     pub prompt: Content,
-    /// Tools that it may call.
+    /// Tools that the child may call.
     #[serde(default = "all_tools")]
     pub tools: AllowList,
     /// Maximum number of steps.
@@ -48,7 +48,7 @@ mod optional_millis {
 }
 
 impl ChildRunCall {
-    /// Work with this prompt, under no further limits.
+    /// Task with this prompt and the limits of the parent.
     pub fn new(prompt: impl Into<Content>) -> Self {
         Self { prompt: prompt.into(), tools: AllowList::All, max_steps: None, max_tokens: None, timeout: None }
     }
@@ -61,12 +61,12 @@ pub struct ChildRunOutcome {
     pub run_id: RunId,
     /// Tape of the child, a fork that is closed now.
     pub tape: TapeName,
-    /// Text of its messages.
+    /// Text of the child's messages.
     pub text: String,
-    /// Tokens that it used, as far as known.
+    /// Tokens that the child used, as far as known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-    /// Reason of its failure, if it failed.
+    /// Reason of the failure, if the child failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }

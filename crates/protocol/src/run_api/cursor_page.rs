@@ -30,13 +30,13 @@ pub enum EntryOrder {
 /// Request for a page of the history or of the event log.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PageRequest {
-    /// Session to read; absent: the run's own. Another one needs a grant that reaches over the workspace.
+    /// Session to read; absent: the run's own. Another session needs a grant for the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
-    /// End of the list that comes first.
+    /// Order of the list.
     #[serde(default)]
     pub order: EntryOrder,
-    /// `next` of the page before; absent: the first page.
+    /// `next` of the previous page; absent: the first page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
     /// Maximum number of items, at least 1.

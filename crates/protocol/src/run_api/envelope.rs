@@ -49,17 +49,17 @@ macro_rules! define_envelopes {
                 match self { $($(Self::$Method => &[$($doc),+],)+)+ }
             }
 
-            /// Type of the request, as Rust writes it.
+            /// Type of the request, in Rust syntax.
             pub fn request_type(self) -> &'static str {
                 match self { $($(Self::$Method => stringify!($Request),)+)+ }
             }
 
-            /// Type of the response or of an item of the stream, as Rust writes it.
+            /// Type of the response or of an item of the stream, in Rust syntax.
             pub fn response_type(self) -> &'static str {
                 match self { $($(Self::$Method => stringify!($Response),)+)+ }
             }
 
-            /// The answer is a stream of responses, not one.
+            /// Returns true if the answer is a stream of responses.
             pub fn is_streaming(self) -> bool {
                 match self { $($(Self::$Method => is_streaming!($kind),)+)+ }
             }
@@ -87,7 +87,7 @@ macro_rules! define_envelopes {
             }
         }
 
-        /// An answer of the run API, or an item of an answer that is a stream: `{"method": "tape.search", "result": [..]}`.
+        /// Answer of the run API, or one item of a streamed answer: `{"method": "tape.search", "result": [..]}`.
         #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(tag = "method", content = "result")]
         pub enum ApiResponse {
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn k04_the_name_of_every_method_is_its_group_and_its_name_in_the_facade() {
+    fn k04_every_method_is_named_after_its_group_and_facade_method() {
         let names: Vec<&str> = ApiMethod::METHODS.iter().map(|method| method.as_str()).collect();
         assert_eq!(names, FACADE_NAMES);
         for method in ApiMethod::METHODS {
@@ -157,42 +157,42 @@ mod tests {
         assert!("tape.burn".parse::<ApiMethod>().is_err());
     }
 
-    fn reads_back<T>(value: &T, wanted: &Value)
+    fn assert_round_trip<T>(value: &T, expected: &Value)
     where
         T: Serialize + serde::de::DeserializeOwned + PartialEq + fmt::Debug,
     {
-        assert_eq!(serde_json::to_value(value).unwrap(), *wanted);
-        assert_eq!(serde_json::from_value::<T>(wanted.clone()).unwrap(), *value);
+        assert_eq!(serde_json::to_value(value).unwrap(), *expected);
+        assert_eq!(serde_json::from_value::<T>(expected.clone()).unwrap(), *value);
     }
 
     #[test]
-    fn k04_requests_are_written_with_their_method_and_read_back() {
+    fn k04_requests_are_tagged_with_their_method_and_round_trip() {
         let search = ApiRequest::TapeSearch(TapeSearchCall { text: "rope".to_owned(), limit: 5 });
-        reads_back(&search, &json!({"method": "tape.search", "params": {"text": "rope", "limit": 5}}));
+        assert_round_trip(&search, &json!({"method": "tape.search", "params": {"text": "rope", "limit": 5}}));
         assert_eq!(search.method(), ApiMethod::TapeSearch);
-        reads_back(&ApiRequest::TapeView(EmptyCall {}), &json!({"method": "tape.view", "params": {}}));
+        assert_round_trip(&ApiRequest::TapeView(EmptyCall {}), &json!({"method": "tape.view", "params": {}}));
         let (area, name) = (crate::StorageArea::Plugin, "a".to_owned());
         let put = ApiRequest::StoragePut(StoragePutCall { area, name, content: b"hello".to_vec() });
         let params = json!({"area": "plugin", "name": "a", "content": "aGVsbG8="});
-        reads_back(&put, &json!({"method": "storage.put", "params": params}));
+        assert_round_trip(&put, &json!({"method": "storage.put", "params": params}));
         let timeout = Some(std::time::Duration::from_millis(1500));
         let child = ApiRequest::RunsChild(ChildRunCall { timeout, ..ChildRunCall::new("go") });
         let params = json!({"prompt": "go", "tools": "all", "timeout_ms": 1500});
-        reads_back(&child, &json!({"method": "runs.child", "params": params}));
+        assert_round_trip(&child, &json!({"method": "runs.child", "params": params}));
         let unknown = serde_json::from_value::<ApiRequest>(json!({"method": "tape.burn", "params": {}}));
         assert!(unknown.is_err());
     }
 
     #[test]
-    fn k04_responses_and_items_of_streams_are_written_with_their_method_and_read_back() {
+    fn k04_responses_and_stream_items_are_tagged_with_their_method_and_round_trip() {
         let delta = ApiResponse::ModelsStream(ModelEvent::Text("a".to_owned()));
-        reads_back(&delta, &json!({"method": "models.stream", "result": {"type": "text", "data": "a"}}));
+        assert_round_trip(&delta, &json!({"method": "models.stream", "result": {"type": "text", "data": "a"}}));
         assert_eq!(delta.method(), ApiMethod::ModelsStream);
         let stop = ApiResponse::ModelsStream(ModelEvent::Stop);
-        reads_back(&stop, &json!({"method": "models.stream", "result": {"type": "stop"}}));
-        reads_back(&ApiResponse::TapeSay(()), &json!({"method": "tape.say", "result": null}));
-        reads_back(&ApiResponse::StateDelete(true), &json!({"method": "state.delete", "result": true}));
+        assert_round_trip(&stop, &json!({"method": "models.stream", "result": {"type": "stop"}}));
+        assert_round_trip(&ApiResponse::TapeSay(()), &json!({"method": "tape.say", "result": null}));
+        assert_round_trip(&ApiResponse::StateDelete(true), &json!({"method": "state.delete", "result": true}));
         let content = ApiResponse::StorageGet(StoredContent { content: vec![0, 255] });
-        reads_back(&content, &json!({"method": "storage.get", "result": {"content": "AP8="}}));
+        assert_round_trip(&content, &json!({"method": "storage.get", "result": {"content": "AP8="}}));
     }
 }

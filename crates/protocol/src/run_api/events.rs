@@ -1,4 +1,4 @@
-//! Requests and responses of `events.*`: the log of events and their outcomes.
+//! Requests and responses of `events.*`: the event log with outcomes.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ pub struct EventRecord {
     /// Outcome of the event; absent while it is in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
-    /// Run that settled it.
+    /// Run that settled the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
 }
@@ -36,7 +36,7 @@ pub struct EventRecord {
 pub enum EventLogItem {
     /// An event was accepted.
     Inbound {
-        /// Entry that records it.
+        /// Entry that records the fact.
         entry: TapeEntry,
         /// The event.
         event: Box<Event>,
@@ -48,26 +48,26 @@ pub enum EventLogItem {
         /// Outcome of the event; absent while it is in flight.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         outcome: Option<Outcome>,
-        /// Run that settled it.
+        /// Run that settled the event.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         run_id: Option<RunId>,
     },
-    /// A message that answers an event, and its delivery so far.
+    /// A message that answers an event, and its delivery status.
     Delivery {
         /// Row of the outbox.
         row: u64,
         /// Time at which the message was staged.
         staged_at: Timestamp,
-        /// Event that it answers.
+        /// Event that the message answers.
         event: EventKey,
         /// The message.
         message: Box<OutboundMessage>,
-        /// Delivery so far.
+        /// Current delivery status.
         delivery: OutboxStatus,
     },
-    /// Tool calls and their results, commands, actions on the platform, handoffs, dispatched messages, errors.
+    /// Tool calls and results, commands, platform actions, handoffs, dispatched messages, errors.
     Activity {
-        /// Entry that records it.
+        /// Entry that records the fact.
         entry: TapeEntry,
     },
 }

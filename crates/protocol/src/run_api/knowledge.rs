@@ -19,9 +19,9 @@ pub struct KnowledgeBase {
 pub struct RetrieveCall {
     /// Id of the knowledge base.
     pub base: String,
-    /// Words of the question.
+    /// Text of the question.
     pub question: String,
-    /// `next` of the page before; absent: the first page.
+    /// `next` of the previous page; absent: the first page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
     /// Maximum number of passages, at least 1.
@@ -38,16 +38,16 @@ pub struct KnowledgePassage {
     pub line: Option<u64>,
     /// The text.
     pub text: String,
-    /// Relevance, in the base's own measure: more is better.
+    /// Relevance, on a scale of the knowledge base: higher is better.
     pub score: f64,
 }
 
 /// A page of passages.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RetrievedPage {
-    /// The passages, the best first. Where the base has changed since the last page, some may come twice or be missing.
+    /// The passages, best first. If the base has changed since the previous page, passages may be repeated or missing.
     pub passages: CursorPage<KnowledgePassage>,
-    /// Parts of the base that were not searched, and the reason, in words; absent where all of it was.
+    /// Parts of the base that were not searched, with the reason; absent if the whole base was searched.
     #[serde(default)]
     pub left_out: Option<String>,
 }

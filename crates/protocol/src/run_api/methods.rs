@@ -1,42 +1,42 @@
-//! The list of the run API's methods.
+//! List of the methods of the run API.
 
 /// Expands a macro with the list of the run API's methods, by group.
 ///
-/// A group is its name in `RunApi`, the type of its facade, and its methods. Of a method the list gives:
+/// A group has a name in `RunApi`, the type of its facade, and methods. A method has:
 ///
 /// - a doc comment, whose first paragraph is the last column of the table in `docs/run-api.md`;
-/// - its name on a wire, and what it needs of the grant, in words for that table;
-/// - `call` or `stream`, its name as a type, its request, and its response or the item of its stream;
-/// - its signature in the facade, and the request that the arguments make.
+/// - its name on the wire, and the authority that it needs, in words for that table;
+/// - `call` or `stream`, its variant name, its request, and its response or stream item;
+/// - its signature in the facade, and the request built from the arguments.
 ///
-/// The macro that is expanded must be in scope, as must the types that the list names: `capstan_protocol::run_api::*`
-/// and those of the crate's root.
+/// The callback macro must be in scope, and so must the types in the list: `capstan_protocol::run_api::*` and those of
+/// the crate's root.
 #[macro_export]
 macro_rules! run_api_methods {
     ($callback:ident) => {
         $callback! {
             /// Models.
             models: ModelsApi {
-                /// The answer of a model as it comes.
+                /// The answer of a model, as a stream.
                 ///
                 /// The request is recorded before it is sent. Dropping the stream cancels the call.
                 "models.stream" needs "`models`: `stream`, for that model",
                 stream ModelsStream(ModelCall) -> ModelEvent,
                 fn stream(call: ModelCall) = call;
 
-                /// The whole answer of a model.
+                /// The complete answer of a model.
                 "models.invoke" needs "`models`: `invoke`, for that model",
                 call ModelsInvoke(ModelCall) -> ModelOutput,
                 fn invoke(call: ModelCall) = call;
 
-                /// Number of tokens of a request; `estimated` says that it was derived from the length of the text, as it
-                /// is today for every model.
+                /// Number of tokens of a request; `estimated` marks an estimate from the length of the text, which is
+                /// currently the case for every model.
                 "models.count_tokens" needs "`models`: `count_tokens`, for that model",
                 call ModelsCountTokens(ModelCall) -> TokenCount,
                 fn count_tokens(call: ModelCall) = call;
 
-                /// Texts ranked by relevance to a query, the best first; `not_found` where no provider supports it, which
-                /// is true of all built-in ones.
+                /// Texts ranked by relevance to a query, best first; `not_found` if the provider does not support it,
+                /// which is true of all built-in ones.
                 "models.rerank" needs "`models`: `rerank`, for that model",
                 call ModelsRerank(RerankCall) -> Vec<RerankScore>,
                 fn rerank(call: RerankCall) = call;
@@ -55,15 +55,15 @@ macro_rules! run_api_methods {
                 fn detail(name: &str) = ToolDetailCall { name: name.to_owned() };
 
                 /// Outputs of the tool calls of one step, in the same order. A call that fails, or that the grant does
-                /// not cover, has an error output in words for the model.
+                /// not cover, has an error output with a text for the model.
                 ///
-                /// The calls are recorded before the first one is made, each result when it is there. Steps follow one
-                /// another: a second one waits for the first.
+                /// All calls are recorded before the first one is made, each result when it is available. Steps are
+                /// sequential: a second step waits for the first.
                 "tools.call" needs "`tools`: `call`",
                 call ToolsCall(ToolStepCall) -> Vec<ToolOutput>,
                 fn call(calls: Vec<ToolCall>) = ToolStepCall { calls };
 
-                /// Output of a comma command. It is recorded as a `command` event and ingests no message.
+                /// Output of a comma command, which is recorded as a `command` event. No message is ingested.
                 "tools.command" needs "`tools`: `call`, for that tool",
                 call ToolsCommand(CommandCall) -> ToolOutput,
                 fn command(call: CommandCall) = call;
@@ -77,28 +77,28 @@ macro_rules! run_api_methods {
 
             /// The session's tape.
             tape: TapeApi {
-                /// The messages that a model would read now, the message that this run serves included.
+                /// The messages that a model would read now, including the message that this run serves.
                 "tape.view" needs "`tape`: `read`",
                 call TapeView(EmptyCall) -> Vec<ChatMessage>,
                 fn view() = EmptyCall {};
 
-                /// Writes an anchor. Inside a step it takes effect after the step's results are recorded.
+                /// Writes an anchor. Inside a step, the anchor takes effect after the step's results are recorded.
                 "tape.handoff" needs "`tape`: `write`",
                 call TapeHandoff(HandoffCall) -> (),
                 fn handoff(name: &str, state: JsonObject) = HandoffCall { name: name.to_owned(), state };
 
-                /// Writes an event that no view shows. Names of the host's own events are refused.
+                /// Writes an event that no view shows. Names of the host's own events are rejected.
                 "tape.note" needs "`tape`: `write`",
                 call TapeNote(NoteCall) -> (),
                 fn note(name: &str, data: Value) = NoteCall { name: name.to_owned(), data };
 
-                /// Writes a message of the user's side, such as the prompt of a further step.
+                /// Writes a message with the role `user`, such as the prompt of a further step.
                 "tape.say" needs "`tape`: `write`",
                 call TapeSay(SayCall) -> (),
                 fn say(content: Content) = SayCall { content };
 
                 /// Starts a new generation of the tape; `archive` keeps the old one. For commands only, while no other
-                /// message of the session is being worked on.
+                /// message of the session is being processed.
                 "tape.reset" needs "`tape`: `write`",
                 call TapeReset(ResetCall) -> (),
                 fn reset(archive: bool) = ResetCall { archive };
@@ -113,7 +113,7 @@ macro_rules! run_api_methods {
                 call TapeAnchors(AnchorsCall) -> Vec<TapeEntry>,
                 fn anchors(limit: usize) = AnchorsCall { limit };
 
-                /// Entries with a text, newest first, at most 200.
+                /// Entries that contain a text, newest first, at most 200.
                 "tape.search" needs "`tape`: `read`",
                 call TapeSearch(TapeSearchCall) -> Vec<TapeEntry>,
                 fn search(text: &str, limit: usize) = TapeSearchCall { text: text.to_owned(), limit };
@@ -134,10 +134,10 @@ macro_rules! run_api_methods {
 
             /// Messages that arrive during the run and are meant for it.
             steering: SteeringApi {
-                /// Messages that arrived since the last call, in order. Each is written to the tape, and its event is
-                /// folded into this run.
+                /// Messages that arrived since the last call, in order. Each message is written to the tape, and its
+                /// event is folded into this run.
                 ///
-                /// To be called between two steps.
+                /// Call it between two steps.
                 "steering.take" needs "`steering`",
                 call SteeringTake(EmptyCall) -> Vec<Content>,
                 fn take() = EmptyCall {};
@@ -145,20 +145,20 @@ macro_rules! run_api_methods {
 
             /// Settings of the session, across its turns.
             session: SessionApi {
-                /// The model that was chosen for the session, if one was.
+                /// The model chosen for the session, if any.
                 "session.model" needs "`models`: `stream`, for any",
                 call SessionModel(EmptyCall) -> Option<ModelId>,
                 fn model() = EmptyCall {};
 
-                /// Chooses the session's model, from the next call on; without one, the host's default. For commands
+                /// Chooses the session's model, from the next call on; `null` selects the host's default. For commands
                 /// only.
                 "session.choose_model" needs "`models`: `stream`, for that model",
                 call SessionChooseModel(ModelChoiceCall) -> (),
                 fn choose_model(model: Option<ModelId>) = ModelChoiceCall { model };
             }
 
-            /// Contents that are too large for the conversation: those of the session's tape, up to where a fork of it
-            /// branched off.
+            /// Content that is too large for the conversation: the artifacts of the session's tape, and for a fork
+            /// those of its parent up to the branch point.
             artifacts: ArtifactsApi {
                 /// Description of an artifact.
                 "artifacts.describe" needs "`artifacts`: `metadata`",
@@ -170,7 +170,7 @@ macro_rules! run_api_methods {
                 call ArtifactsRead(ArtifactReadCall) -> ArtifactPart,
                 fn read(id: &ArtifactId, offset: u64, limit: u64) = ArtifactReadCall { id: id.clone(), offset, limit };
 
-                /// Stores a content as a new artifact. It is durable when the call returns.
+                /// Stores content as a new artifact, durable when the call returns.
                 "artifacts.create" needs "`artifacts`: `create`",
                 call ArtifactsCreate(NewArtifact) -> Artifact,
                 fn create(artifact: NewArtifact) = artifact;
@@ -178,42 +178,42 @@ macro_rules! run_api_methods {
 
             /// Child runs.
             runs: RunsApi {
-                /// Runs the same runner on a fork of the tape and waits for its end. Its budget comes out of this run's,
-                /// its grant is at most this run's, and it ends with this run.
+                /// Runs the same runner on a fork of the tape and waits for its end. The child draws on the budget of
+                /// this run, has at most its grant, and ends with it.
                 "runs.child" needs "`children`",
                 call RunsChild(ChildRunCall) -> ChildRunOutcome,
                 fn child(call: ChildRunCall) = call;
             }
 
-            /// Values by key. Every runner has its own, in each scope.
+            /// Values by key. Every runner has its own values in each scope.
             state: StateApi {
                 /// The value under a key.
                 "state.get" needs "`state`: that scope",
                 call StateGet(StateKeyCall) -> Option<Value>,
                 fn get(scope: StateScope, key: &str) = StateKeyCall { scope, key: key.to_owned() };
 
-                /// Stores a value under a key, within the limits of the binding; `null` removes the key. It is durable
-                /// when the call returns.
+                /// Stores a value under a key, within the limits of the binding, durable when the call returns; `null`
+                /// removes the key.
                 "state.set" needs "`state`: that scope",
                 call StateSet(StateSetCall) -> (),
                 fn set(scope: StateScope, key: &str, value: Value) = StateSetCall { scope, key: key.to_owned(), value };
 
-                /// Keys and values by key, page by page.
+                /// Keys and values in the order of the keys, page by page.
                 "state.list" needs "`state`: that scope",
                 call StateList(StateListCall) -> CursorPage<StateEntry>,
                 fn list(scope: StateScope, cursor: Option<&str>, limit: usize) =
                     StateListCall { scope, cursor: cursor.map(str::to_owned), limit };
 
-                /// Removes a key; the answer is whether it existed.
+                /// Removes a key; the response is true if it existed.
                 "state.delete" needs "`state`: that scope",
                 call StateDelete(StateKeyCall) -> bool,
                 fn delete(scope: StateScope, key: &str) = StateKeyCall { scope, key: key.to_owned() };
             }
 
-            /// Contents by name.
+            /// Content by name.
             storage: StorageApi {
-                /// Stores a content of up to 16 MiB under a name, in place of the one before; an area has at most 1000
-                /// names and 256 MiB. It is durable when the call returns.
+                /// Stores content of up to 16 MiB under a name, replacing previous content, durable when the call
+                /// returns. An area has at most 1000 names and 256 MiB.
                 "storage.put" needs "`storage`: that area",
                 call StoragePut(StoragePutCall) -> StorageEntry,
                 fn put(area: StorageArea, name: &str, content: Vec<u8>) =
@@ -224,13 +224,13 @@ macro_rules! run_api_methods {
                 call StorageGet(StorageNameCall) -> StoredContent,
                 fn get(area: StorageArea, name: &str) = StorageNameCall { area, name: name.to_owned() };
 
-                /// Names and sizes by name, page by page.
+                /// Names and sizes in the order of the names, page by page.
                 "storage.list" needs "`storage`: that area",
                 call StorageList(StorageListCall) -> CursorPage<StorageEntry>,
                 fn list(area: StorageArea, cursor: Option<&str>, limit: usize) =
                     StorageListCall { area, cursor: cursor.map(str::to_owned), limit };
 
-                /// Removes a name; the answer is whether it existed.
+                /// Removes a name; the response is true if it existed.
                 "storage.delete" needs "`storage`: that area",
                 call StorageDelete(StorageNameCall) -> bool,
                 fn delete(area: StorageArea, name: &str) = StorageNameCall { area, name: name.to_owned() };
@@ -243,22 +243,22 @@ macro_rules! run_api_methods {
                 call HistoryPage(PageRequest) -> CursorPage<HistoryMessage>,
                 fn page(call: PageRequest) = call;
 
-                /// Messages of the dialogue with a text, newest first.
+                /// Messages of the dialogue that contain a text, newest first.
                 "history.search" needs "`history`: `search`",
                 call HistorySearch(HistorySearchCall) -> Vec<HistoryMessage>,
                 fn search(session: Option<SessionId>, text: &str, limit: usize) =
                     HistorySearchCall { session, text: text.to_owned(), limit };
             }
 
-            /// The log of events.
+            /// The event log.
             events: EventsApi {
                 /// An event from the source of the run's own event, and its outcome.
                 "events.get" needs "`events`: `get`",
                 call EventsGet(EventGetCall) -> Box<EventRecord>,
                 fn get(id: &EventId) = EventGetCall { id: id.clone() };
 
-                /// Facts of the event log, page by page. The limit counts entries of the tape: a page may have fewer
-                /// facts, or more, since outcomes and deliveries stand beside the tape.
+                /// Facts of the event log, page by page. The limit counts tape entries: a page may have fewer facts, or
+                /// more, because outcomes and deliveries are not on the tape.
                 "events.page" needs "`events`: `page`",
                 call EventsPage(PageRequest) -> CursorPage<EventLogItem>,
                 fn page(call: PageRequest) = call;
@@ -271,8 +271,8 @@ macro_rules! run_api_methods {
                 call KnowledgeList(EmptyCall) -> Vec<KnowledgeBase>,
                 fn list() = EmptyCall {};
 
-                /// Passages with source, line and score, the best first, page by page; `left_out` names what was not
-                /// searched.
+                /// Passages with source, line and score, best first, page by page; `left_out` names the parts that were
+                /// not searched.
                 "knowledge.retrieve" needs "`knowledge_bases`: `retrieve`, for that one",
                 call KnowledgeRetrieve(RetrieveCall) -> RetrievedPage,
                 fn retrieve(call: RetrieveCall) = call;
@@ -280,7 +280,7 @@ macro_rules! run_api_methods {
 
             /// The platform that the event came from.
             platform: PlatformApi {
-                /// Has an action done on the platform; the answer is the platform's.
+                /// Performs an action on the platform; the response is the platform's.
                 "platform.call" needs "`platform_api`: that action",
                 call PlatformCall(ActionRequest) -> Value,
                 fn call(request: ActionRequest) = request;

@@ -1,11 +1,11 @@
-//! The run API as data: what a runner asks of the host, and what the host answers.
+//! Run API as data: the requests of runners to the host, and the responses.
 //!
 //! [`run_api_methods!`](crate::run_api_methods) in `methods.rs` is the one list of methods. Derived from it are:
 //!
 //! - [`ApiMethod`], the names of the methods and their documentation;
-//! - [`ApiRequest`] and [`ApiResponse`], one variant for each method, as they are written on a wire;
+//! - [`ApiRequest`] and [`ApiResponse`], with one variant for each method, as on the wire;
 //! - the JSON Schemas of both, in `schema/`;
-//! - the typed facade for runners in one process, `capstan_hooks::contracts::RunApi`;
+//! - the typed facade for in-process runners, `capstan_hooks::contracts::RunApi`;
 //! - the table of methods in `docs/run-api.md`.
 //!
 //! The other files define the requests and responses, by group.

@@ -28,18 +28,18 @@ pub struct ModelCall {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", content = "data", rename_all = "snake_case")]
 pub enum ModelEvent {
-    /// More text.
+    /// Next piece of the text.
     Text(String),
-    /// More reasoning.
+    /// Next piece of the reasoning.
     Reasoning(String),
-    /// A whole tool call.
+    /// A complete tool call.
     ToolCall(ToolCall),
     /// Tokens that the call used.
     Usage(Usage),
-    /// Opaque provider data that must come back with this message.
+    /// Opaque provider data that later requests must include with this message.
     ProviderMeta(JsonObject),
-    /// The answer reached the limit of tokens and is incomplete. A tool call in it whose arguments are not a JSON object
-    /// was cut off and must not be made.
+    /// The answer reached the token limit and is incomplete. A tool call whose arguments are not a JSON object was cut
+    /// off and must not be made.
     Truncated,
     /// The answer is complete.
     Stop,
@@ -70,9 +70,9 @@ pub struct RerankCall {
 /// Relevance of one text.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RerankScore {
-    /// Position of the text in the request, from 0 on.
+    /// Position of the text in the request, from 0.
     pub index: usize,
-    /// Relevance: more is better.
+    /// Relevance: higher is better.
     pub score: f64,
 }
 
@@ -85,14 +85,14 @@ impl TokenCount {
         Self::from_text_bytes(call.text_bytes())
     }
 
-    /// Estimates the tokens of so much text.
+    /// Estimates the tokens of a text of this length.
     pub fn from_text_bytes(bytes: u64) -> Self {
         Self { tokens: bytes.div_ceil(BYTES_PER_TOKEN), estimated: true }
     }
 }
 
 impl ModelCall {
-    /// Length of the text that is sent, tools included.
+    /// Length of the text that is sent, including the tools.
     pub fn text_bytes(&self) -> u64 {
         self.message_bytes() + tool_spec_bytes(&self.tools)
     }

@@ -31,7 +31,7 @@ pub struct StateSetCall {
 pub struct StateListCall {
     /// Scope of the state.
     pub scope: StateScope,
-    /// `next` of the page before; absent: the first page.
+    /// `next` of the previous page; absent: the first page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
     /// Maximum number of keys, at least 1.

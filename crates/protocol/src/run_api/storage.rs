@@ -1,4 +1,4 @@
-//! Requests and responses of `storage.*`: contents by name.
+//! Requests and responses of `storage.*`: content by name.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::base64_bytes;
 use crate::{BlobHash, StorageArea, Timestamp};
 
-/// A content to be stored under a name.
+/// Content to be stored under a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StoragePutCall {
     /// Area of the storage.
@@ -33,27 +33,27 @@ pub struct StorageNameCall {
 pub struct StorageListCall {
     /// Area of the storage.
     pub area: StorageArea,
-    /// `next` of the page before; absent: the first page.
+    /// `next` of the previous page; absent: the first page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
     /// Maximum number of names, at least 1.
     pub limit: usize,
 }
 
-/// Description of a stored content.
+/// Description of stored content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StorageEntry {
     /// The name.
     pub name: String,
     /// Size of the content.
     pub bytes: u64,
-    /// Hash of the content, which is stored once.
+    /// Hash of the content; equal content is stored once.
     pub hash: BlobHash,
     /// Time of the last write.
     pub at: Timestamp,
 }
 
-/// A stored content.
+/// Stored content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StoredContent {
     /// The content; base64 in JSON.

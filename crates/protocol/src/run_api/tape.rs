@@ -25,7 +25,7 @@ pub struct NoteCall {
     pub data: Value,
 }
 
-/// A message of the user's side to be written.
+/// A message with the role `user` to be written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SayCall {
     /// Content of the message.
@@ -47,7 +47,7 @@ pub struct AnchorsCall {
     pub limit: usize,
 }
 
-/// Request for the newest entries with a text.
+/// Request for the newest entries that contain a text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TapeSearchCall {
     /// The text.
@@ -76,7 +76,7 @@ pub struct TapeSummary {
 pub struct TapeEntry {
     /// Position on the tape.
     pub id: EntryId,
-    /// Kind of entry: `message`, `tool_call`, `tool_result`, `event`, `anchor`, `error`, or one of another system.
+    /// Kind of entry: `message`, `tool_call`, `tool_result`, `event`, `anchor`, `error`, or a kind of another system.
     pub kind: String,
     /// Content of the entry, by its kind.
     #[serde(default)]
@@ -84,7 +84,7 @@ pub struct TapeEntry {
     /// Metadata, such as the run that the entry belongs to.
     #[serde(default)]
     pub meta: JsonObject,
-    /// Date of the entry, as it was written.
+    /// Date of the entry, as stored.
     pub date: String,
     /// Keys of other systems.
     #[serde(flatten)]

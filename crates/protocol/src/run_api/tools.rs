@@ -22,7 +22,7 @@ pub struct ToolStepCall {
 /// A comma command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CommandCall {
-    /// The line as it was typed, without the comma.
+    /// The line as typed, without the comma.
     pub raw: String,
     /// Name of the tool.
     pub name: String,
@@ -34,8 +34,8 @@ pub struct CommandCall {
 /// A comma command that cannot be run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CommandRefusalCall {
-    /// The line as it was typed, without the comma.
+    /// The line as typed, without the comma.
     pub raw: String,
-    /// Reason, fit to be shown.
+    /// Reason that may be shown to users.
     pub reason: String,
 }

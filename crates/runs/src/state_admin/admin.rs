@@ -190,7 +190,7 @@ impl StateAdmin {
                 done => return Ok(done?),
             }
         }
-        Err(StoreError::NamespaceChanged { space: stored }.into())
+        Err(StoreError::NamespaceChanged { namespace: stored }.into())
     }
 
     /// Commits the facts if the namespace still has this revision. Returns the number of changed keys.

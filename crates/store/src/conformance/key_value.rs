@@ -93,7 +93,7 @@ pub(super) async fn g06_a_space_knows_how_often_it_changed_and_how_much_it_holds
 
     let late = BatchPrecondition::NamespaceRevision { namespace: "s".to_owned(), revision: 3 };
     let batch = Batch { preconditions: vec![late], ..put_batch("s", "late", json!(1)) };
-    assert_eq!(store.commit(batch).await, Err(StoreError::NamespaceChanged { space: "s".to_owned() }));
+    assert_eq!(store.commit(batch).await, Err(StoreError::NamespaceChanged { namespace: "s".to_owned() }));
     let in_time = BatchPrecondition::NamespaceRevision { namespace: "s".to_owned(), revision: 4 };
     commit(store, Batch { preconditions: vec![in_time], ..put_batch("s", "in time", json!(1)) }).await;
     let new = BatchPrecondition::NamespaceRevision { namespace: "new".to_owned(), revision: 0 };

@@ -11,7 +11,7 @@ pub struct ActionRefusal {
     pub action: String,
     /// Source of the refusal.
     pub by: ActionDenier,
-    /// Reason in words.
+    /// Reason, as text.
     pub reason: String,
 }
 
@@ -29,14 +29,14 @@ pub enum ActionDenier {
     Arguments,
 }
 
-/// A platform action that is about to be asked of the channel.
+/// A platform action that is about to be requested from the channel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ActionStart {
     /// Identity of the action.
     pub action_id: ActionId,
     /// Name of the action.
     pub action: String,
-    /// Channel that performs it.
+    /// Channel that performs the action.
     pub channel: ChannelName,
     /// Arguments.
     #[serde(default)]
@@ -59,27 +59,27 @@ pub struct ActionEndRecord {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub enum ActionEnd {
-    /// The channel did it.
+    /// The channel performed the action.
     Done {
         /// Answer of the channel.
         #[serde(default)]
         output: Value,
     },
-    /// The channel did not do it.
+    /// The channel did not perform the action.
     Failed {
-        /// Reason in words.
+        /// Reason, as text.
         #[serde(default)]
         reason: String,
     },
-    /// The channel may or may not have done it.
+    /// The channel may or may not have performed the action.
     Unknown {
-        /// Reason in words.
+        /// Reason, as text.
         #[serde(default)]
         reason: String,
     },
 }
 
-/// Platform actions that a child run had asked for, on the tape of its parent.
+/// Platform actions that a child run had requested, recorded on the tape of its parent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildActions {
     /// The child run.

@@ -77,6 +77,6 @@ pub struct StateKeyRemoval {
 /// Removal of everything in a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamespaceClearing {
-    /// Reason in words.
+    /// Reason, as text.
     pub reason: String,
 }

@@ -14,10 +14,10 @@ const UNSTORED_REASON: &str = "a hook failed before the turn";
 pub struct EventAcceptance {
     /// The event, with its session resolved.
     pub event: Box<Event>,
-    /// Message of the platform, where it is short. A longer one is a blob, to which the event's `raw_ref` refers.
+    /// Message of the platform, if it is short. A longer one is a blob, referred to by the event's `raw_ref`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<String>,
-    /// Binding that came with the event; no other one is resolved for it.
+    /// Binding that came with the event, which replaces binding resolution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binding: Option<StoredBinding>,
     /// Reason why the event must not have a turn.
@@ -26,24 +26,24 @@ pub struct EventAcceptance {
 }
 
 impl EventAcceptance {
-    /// An event that came with nothing else.
+    /// Acceptance of an event without further data.
     pub fn new(event: Event) -> Self {
         Self { event: Box::new(event), raw: None, binding: None, without_turn: None }
     }
 
-    /// Reads the acceptance of which an entry tells, if it is one and can be read.
+    /// Reads the acceptance that an entry records. `None` for other entries and unreadable data.
     pub fn from_entry(entry: &Entry) -> Option<Self> {
-        // Other events are not read: there are many, and some are large.
+        // Checked first, because other events are numerous and may be large.
         entry.event_kind().filter(|kind| *kind == TapeEventKind::EventAccepted)?;
         match TapeEvent::from_entry(entry)? {
-            TapeEvent::EventAccepted(accepted) => Some(accepted),
+            TapeEvent::EventAccepted(acceptance) => Some(acceptance),
             _ => None,
         }
     }
 }
 
-/// A binding as it stands on the tape. It is read on demand: a binding of another version, which cannot be read, must not
-/// make its event unreadable too.
+/// Binding as stored on the tape. It is parsed on demand, because an unreadable binding of another version must not
+/// make its event unreadable.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct StoredBinding(Value);
@@ -61,7 +61,7 @@ impl From<&Binding> for StoredBinding {
     }
 }
 
-/// Reads a reason; tapes of before the reason was stored have `true`.
+/// Reads a reason. Tapes from before the reason was stored have `true`.
 fn read_reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     Ok(match Value::deserialize(deserializer)? {
         Value::String(reason) => Some(reason),

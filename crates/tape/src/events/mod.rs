@@ -1,14 +1,14 @@
 //! Tape events: the entries of kind `event` that Capstan writes and reads itself, each with its typed data.
 //!
-//! [`TapeEvent`] is the one list of them. Its declaration below has, for each event, the variant, the type of its data, its
-//! name on the tape and its [properties](EventProperty); everything else (the names reserved to the host, the selection for
-//! the event log, the table in `docs/tapes.md`) is derived from it. To add an event, add a line here and its data type in
-//! one of the files of this folder.
+//! [`TapeEvent`] is the only list of these events. Its declaration below has, for each event, the variant, the type of
+//! its data, its name on the tape and its properties; everything else (the names reserved for the host, the selection
+//! for the event log, the table in `docs/tapes.md`) is derived from it. To add an event, add a line here and its data
+//! type in one of the files of this folder.
 //!
-//! Names and data are a storage format: tapes written years ago are read with them. A field may be added if reading
-//! tolerates its absence; a name or a field is never renamed.
+//! Names and data are a storage format: they must read tapes that were written years ago. A field may be added if
+//! reading tolerates its absence; a name or a field is never renamed.
 //!
-//! Plugins and imported tapes have events of their own. They are not listed here, and [`TapeEvent::from_entry`] gives
+//! Plugins and imported tapes have events of their own, which are not listed here. [`TapeEvent::from_entry`] returns
 //! `None` for them.
 
 mod action_events;
@@ -34,19 +34,19 @@ pub use self::run_events::{
 pub use self::runner_faults::{ApiRefusal, DroppedResult, ResultAnomalies};
 use crate::{Entry, EntryDraft, EntryKind};
 
-/// A property of a tape event, beside its name and data.
+/// Property of a tape event, in addition to its name and data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EventProperty {
-    /// The entry is left out of every view.
+    /// All views omit the entry.
     Hidden,
     /// The event log shows the entry.
     Logged,
-    /// Runners write it, by a note through the run API. All others are written by the host alone.
+    /// Written by runners, as a note through the run API. All other events are written by the host only.
     RunnerNote,
 }
 
-/// Declares [`TapeEvent`] and [`TapeEventKind`]: `Variant(Data) = "name", Property, ...;`, with one line of documentation,
-/// which is also the event's line in `docs/tapes.md`.
+/// Declares [`TapeEvent`] and [`TapeEventKind`] from lines `Variant(Data) = "name", Property, ...;`. The one-line doc
+/// comment is also the summary in `docs/tapes.md`.
 macro_rules! tape_events {
     ($(#[doc = $summary:literal] $variant:ident($data:ty) = $name:literal $(, $property:ident)*;)+) => {
         /// An event that Capstan writes on a tape, with its data.
@@ -78,7 +78,7 @@ macro_rules! tape_events {
                 }
             }
 
-            /// Data as it stands on the tape.
+            /// Data in the format of the tape.
             pub fn data(&self) -> Value {
                 match self {
                     $(Self::$variant(data) => json!(data),)+
@@ -191,14 +191,14 @@ impl TapeEvent {
         self.kind().name()
     }
 
-    /// Reads the event of an entry: `None` for an entry of another kind and for events of plugins and other systems, an
-    /// error where the data cannot be read.
+    /// Reads the event of an entry. `None` for entries of other kinds and for events of plugins and other systems; an
+    /// error if the data cannot be read.
     pub fn read(entry: &Entry) -> Result<Option<Self>, serde_json::Error> {
         let Some(kind) = entry.event_kind() else { return Ok(None) };
         Self::parse(kind, entry.data().unwrap_or(&Value::Null)).map(Some)
     }
 
-    /// Reads the event of an entry, if it is one of these and its data can be read.
+    /// Reads the event of an entry, if it is listed here and its data can be read.
     pub fn from_entry(entry: &Entry) -> Option<Self> {
         Self::read(entry).ok().flatten()
     }
@@ -212,31 +212,31 @@ impl From<TapeEvent> for EntryDraft {
 }
 
 impl TapeEventKind {
-    /// First parts of names that are reserved although no event has them yet.
+    /// First parts of names that are reserved in addition to those of the events.
     const RESERVED_FAMILIES: [&str; 4] = ["delivery", "outbound", "run", "session"];
 
     fn has(self, property: EventProperty) -> bool {
         self.properties().contains(&property)
     }
 
-    /// Returns `true` if every view leaves the entry out.
+    /// Returns true if all views omit the entry.
     pub fn is_hidden(self) -> bool {
         self.has(EventProperty::Hidden)
     }
 
-    /// Returns `true` if the event log shows the entry as an activity.
+    /// Returns true if the event log shows the entry as an activity.
     pub fn is_logged(self) -> bool {
         self.has(EventProperty::Logged)
     }
 
-    /// Returns `true` if only the host writes it.
+    /// Returns true if only the host writes the event.
     pub fn is_host_only(self) -> bool {
         !self.has(EventProperty::RunnerNote)
     }
 
-    /// Returns `true` if only the host may write events of this name: recovery, artifacts and the audit trust them. Reserved
-    /// are the names of its own events, and every name that has its first part (`action` in `action.started`) in common
-    /// with one of them.
+    /// Returns true if only the host may write events with this name, because recovery, artifacts and the audit trust
+    /// them. The names of the host's own events are reserved, and all names that share their first part (`action` in
+    /// `action.started`).
     pub fn is_reserved_name(name: &str) -> bool {
         let is_in_family = |family: &str| name.strip_prefix(family).is_some_and(|rest| rest.starts_with('.'));
         let mut own = Self::ALL_KINDS.iter().filter(|kind| kind.is_host_only()).map(|kind| kind.name());
@@ -247,26 +247,26 @@ impl TapeEventKind {
 }
 
 impl Entry {
-    /// Kind of the tape event that the entry is; its data is not read.
+    /// Kind of the tape event, if the entry is one. Its data is not read.
     pub fn event_kind(&self) -> Option<TapeEventKind> {
         kind_of(&self.kind, self.name())
     }
 }
 
 impl EntryDraft {
-    /// A handoff: the anchor, and the event that repeats it.
+    /// Entries of a handoff: the anchor, and the event that repeats it.
     pub fn handoff(name: &str, state: &JsonObject) -> [Self; 2] {
         let notice = HandoffNotice { name: name.to_owned(), state: state.clone() };
         [Self::anchor(name, state), TapeEvent::Handoff(notice).into()]
     }
 
-    /// The handoff at the start of a tape without an anchor: `session/start`, owned by a human.
+    /// Handoff at the start of a tape without an anchor: `session/start`, owned by a human.
     pub fn session_start() -> [Self; 2] {
         let state = JsonObject::from_iter([("owner".to_owned(), json!("human"))]);
         Self::handoff("session/start", &state)
     }
 
-    /// Kind of the tape event that the entry is; its data is not read.
+    /// Kind of the tape event, if the entry is one. Its data is not read.
     pub fn event_kind(&self) -> Option<TapeEventKind> {
         kind_of(&self.kind, self.name())
     }

@@ -3,30 +3,30 @@
 use capstan_protocol::{BlobHash, ChannelName, ChatId, JsonObject, ModelId, OutboundKind, PluginName, ToolName, Usage};
 use serde::{Deserialize, Serialize};
 
-/// A request to a model: hashes in place of contents, which are stored once as blobs.
+/// A request to a model, with hashes in place of content, which is stored as blobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelCallRecord {
-    /// Number of the call within its run, from 1 on.
+    /// Number of the call within its run, from 1.
     pub call: u32,
     /// Provider of the model.
     pub provider: String,
     /// Name of the model at the provider.
     pub model: String,
-    /// Hashes of lists of the hashes of the first messages.
+    /// Hashes of lists that contain the hashes of the first messages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<BlobHash>,
-    /// Hashes of the messages after those.
+    /// Hashes of the following messages.
     pub messages: Vec<BlobHash>,
-    /// Hash of the list of the hashes of the tools.
+    /// Hash of the list that contains the hashes of the tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_list: Option<BlobHash>,
     /// Hashes of the tools. Older calls have them here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<BlobHash>,
-    /// Hash of everything else of the body. Older calls have none.
+    /// Hash of the rest of the body. Older calls have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rest: Option<BlobHash>,
-    /// Key of the messages in the body, where that is not `messages`.
+    /// Key of the messages in the body, if it is not `messages`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages_key: Option<String>,
 }
@@ -41,7 +41,7 @@ pub struct ModelCallEnd {
     pub usage: Option<Usage>,
     /// Model that was called.
     pub model: ModelId,
-    /// Whether a token limit truncated the reply.
+    /// True if a token limit truncated the reply.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
 }
@@ -59,7 +59,7 @@ pub enum ModelCallStatus {
 /// Start of a comma command, whose effect is unknown until it has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandStart {
-    /// Command line as it was written.
+    /// Command line as typed.
     pub raw: String,
     /// Name of the tool.
     pub name: ToolName,
@@ -68,17 +68,17 @@ pub struct CommandStart {
 /// End of a comma command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandEnd {
-    /// Command line as it was written.
+    /// Command line as typed.
     pub raw: String,
-    /// Name of the tool; absent where the command was refused.
+    /// Name of the tool; absent if the command was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<ToolName>,
     /// Result of the command.
     pub status: CommandStatus,
-    /// Duration; absent where the command was refused.
+    /// Duration; absent if the command was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub elapsed_ms: Option<u64>,
-    /// Text of the output; none where the command was cancelled.
+    /// Text of the output; `None` if the command was cancelled.
     #[serde(default)]
     pub output: Option<String>,
 }
@@ -105,22 +105,22 @@ pub struct HandoffNotice {
     pub state: JsonObject,
 }
 
-/// An outbound message that was given to the plugins.
+/// An outbound message that was passed to the plugins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutboundDispatch {
     /// Kind of the message.
     #[serde(default)]
     pub kind: OutboundKind,
-    /// Channel that sends it.
+    /// Channel that sends the message.
     pub channel: ChannelName,
-    /// Chat that it is for.
+    /// Chat that receives the message.
     pub chat_id: ChatId,
     /// Answer of each plugin.
     #[serde(default)]
     pub sent: Vec<DispatchVote>,
 }
 
-/// Answer of one plugin to whether a message was sent, or staged to be sent.
+/// Answer of one plugin: whether it sent the message, or staged it for delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DispatchVote {
     /// The plugin.
@@ -141,14 +141,14 @@ pub struct LoopStart {
 /// Start of a step of the loop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoopStepStart {
-    /// Number of the step, from 1 on.
+    /// Number of the step, from 1.
     pub step: u32,
 }
 
 /// End of a step of the loop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoopStepEnd {
-    /// Number of the step, from 1 on.
+    /// Number of the step, from 1.
     pub step: u32,
     /// Duration.
     pub elapsed_ms: u64,

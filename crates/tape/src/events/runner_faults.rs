@@ -1,4 +1,4 @@
-//! Data of the events about calls and results of a runner that were not accepted.
+//! Data of the events about rejected calls and results of a runner.
 
 use capstan_protocol::ApiErrorCode;
 use serde::{Deserialize, Serialize};
@@ -16,9 +16,9 @@ pub enum ApiRefusal {
         /// Beginning of the error message.
         detail: String,
     },
-    /// Calls beyond those that are recorded one by one, written at the end of the run.
+    /// Calls beyond the limit of individual records, counted at the end of the run.
     Unrecorded {
-        /// Number of them.
+        /// Number of calls.
         more: u64,
     },
 }
@@ -29,7 +29,7 @@ pub struct DroppedResult {
     /// Type of the result.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Reason in words.
+    /// Reason, as text.
     pub reason: String,
 }
 
@@ -39,16 +39,16 @@ pub struct DroppedResult {
 pub struct ResultAnomalies {
     /// Results of an unknown type.
     pub unknown: u64,
-    /// Results that are not what their type says.
+    /// Results whose fields do not match their type.
     pub malformed: u64,
-    /// Results with a number that was used before, or a lower one.
+    /// Results with a repeated or lower sequence number.
     pub duplicates: u64,
-    /// Gaps in the numbers.
+    /// Gaps in the sequence numbers.
     pub gaps: u64,
     /// Results larger than the host accepts.
     pub too_large: u64,
     /// Results that the grant does not cover, or that cannot be applied.
     pub refused: u64,
-    /// Results behind the one that ended the run, as far as they were ready.
+    /// Results after the one that ended the run, as far as they were available.
     pub after_end: u64,
 }

@@ -21,11 +21,11 @@ pub(super) struct MemoryRows {
     pub(super) outbox: OverlayMap<u64, OutboxRecord>,
     pub(super) blobs: OverlayMap<BlobHash, Vec<u8>>,
     pub(super) state: OverlayMap<TapeName, JsonObject>,
-    pub(super) spaces: OverlayMap<String, NamespaceRecord>,
-    pub(super) kept: OverlayMap<(String, String), KeyValueRecord>,
+    pub(super) namespaces: OverlayMap<String, NamespaceRecord>,
+    pub(super) key_values: OverlayMap<(String, String), KeyValueRecord>,
     pub(super) workspaces: OverlayMap<String, WorkspaceId>,
     pub(super) leases: OverlayMap<TapeName, LeaseRecord>,
-    /// Last number given to a run or an outbox row. A number of a refused batch is not used again.
+    /// Last number of a run or an outbox row. Numbers of rejected batches are not reused.
     last_number: u64,
 }
 
@@ -40,15 +40,15 @@ macro_rules! for_each_table {
         $rows.outbox.$method();
         $rows.blobs.$method();
         $rows.state.$method();
-        $rows.spaces.$method();
-        $rows.kept.$method();
+        $rows.namespaces.$method();
+        $rows.key_values.$method();
         $rows.workspaces.$method();
         $rows.leases.$method();
     }};
 }
 
 impl MemoryRows {
-    /// Drops the changes of a batch that was refused.
+    /// Discards the changes of a rejected batch.
     pub(super) fn discard_changes(&mut self) {
         for_each_table!(self, discard_changes);
     }
@@ -88,8 +88,8 @@ impl RowAccess for MemoryRows {
         if self.inbox.get(&event.key).is_some() {
             return Ok(false);
         }
-        let InFlightEvent { key, session, tape, entry, accepted_at: at, .. } = event.clone();
-        self.inbox.insert(key.clone(), InboxRecord { key, session, tape, entry, accepted_at: at, outcome: None });
+        let InFlightEvent { key, session, tape, entry, accepted_at, .. } = event.clone();
+        self.inbox.insert(key.clone(), InboxRecord { key, session, tape, entry, accepted_at, outcome: None });
         self.put_in_flight_event(event)?;
         Ok(true)
     }
@@ -138,17 +138,17 @@ impl RowAccess for MemoryRows {
 
     fn add_outbound(&mut self, outbound: &NewOutbound) -> Result<OutboxId, StoreError> {
         let id = OutboxId(self.next_number());
-        let NewOutbound { message, event, staged_at: at, owner } = outbound.clone();
+        let NewOutbound { message, event, staged_at, owner } = outbound.clone();
         let (owner, status) = (Some(owner), OutboxStatus::waiting());
-        self.outbox.insert(id.0, OutboxRecord { id, message, event, staged_at: at, owner, status });
+        self.outbox.insert(id.0, OutboxRecord { id, message, event, staged_at, owner, status });
         Ok(id)
     }
 
     fn adopt_outbound(&mut self, id: OutboxId, from: Option<&str>, owner: &str) -> Result<bool, StoreError> {
-        let waits = |record: &&OutboxRecord| {
+        let can_adopt = |record: &&OutboxRecord| {
             matches!(record.status, OutboxStatus::Waiting { .. }) && record.owner.as_deref() == from
         };
-        let Some(record) = self.outbox.get(&id.0).filter(waits).cloned() else { return Ok(false) };
+        let Some(record) = self.outbox.get(&id.0).filter(can_adopt).cloned() else { return Ok(false) };
         self.outbox.insert(id.0, OutboxRecord { owner: Some(owner.to_owned()), ..record });
         Ok(true)
     }
@@ -181,27 +181,27 @@ impl RowAccess for MemoryRows {
         Ok(())
     }
 
-    fn namespace(&mut self, space: &str) -> Result<Option<NamespaceRecord>, StoreError> {
-        Ok(self.spaces.get(&space.to_owned()).cloned())
+    fn namespace(&mut self, name: &str) -> Result<Option<NamespaceRecord>, StoreError> {
+        Ok(self.namespaces.get(&name.to_owned()).cloned())
     }
 
     fn put_namespace(&mut self, record: &NamespaceRecord) -> Result<(), StoreError> {
-        self.spaces.insert(record.space.clone(), record.clone());
+        self.namespaces.insert(record.space.clone(), record.clone());
         Ok(())
     }
 
-    fn key_value(&mut self, space: &str, key: &str) -> Result<Option<KeyValueRecord>, StoreError> {
-        Ok(self.kept.get(&(space.to_owned(), key.to_owned())).cloned())
+    fn key_value(&mut self, namespace: &str, key: &str) -> Result<Option<KeyValueRecord>, StoreError> {
+        Ok(self.key_values.get(&(namespace.to_owned(), key.to_owned())).cloned())
     }
 
-    fn put_key_value(&mut self, kept: &KeyValueRecord) -> Result<(), StoreError> {
-        self.kept.insert((kept.space.clone(), kept.key.clone()), kept.clone());
+    fn put_key_value(&mut self, record: &KeyValueRecord) -> Result<(), StoreError> {
+        self.key_values.insert((record.space.clone(), record.key.clone()), record.clone());
         Ok(())
     }
 
-    fn remove_key_value(&mut self, space: &str, key: &str) -> Result<(), StoreError> {
-        let key = (space.to_owned(), key.to_owned());
-        self.kept.remove_range(&(key.clone()..=key));
+    fn remove_key_value(&mut self, namespace: &str, key: &str) -> Result<(), StoreError> {
+        let key = (namespace.to_owned(), key.to_owned());
+        self.key_values.remove_range(&(key.clone()..=key));
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! A tape store in memory.
+//! Tape store in memory.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,20 +8,20 @@ use capstan_protocol::{EntryId, TapeName};
 
 use crate::{Entry, StoreError, TapeSlice, TapeStore};
 
-/// A tape store in memory.
+/// Tape store in memory.
 #[derive(Debug, Default)]
 pub struct MemoryTapeStore {
     tapes: Mutex<BTreeMap<TapeName, BTreeMap<EntryId, Entry>>>,
 }
 
 impl MemoryTapeStore {
-    /// An empty tape store.
+    /// Empty tape store.
     pub fn new() -> Self {
         Self::default()
     }
 
     fn tapes(&self) -> MutexGuard<'_, BTreeMap<TapeName, BTreeMap<EntryId, Entry>>> {
-        // Entries are only ever added whole, so a panic elsewhere leaves nothing half done.
+        // Entries are inserted as a whole, so a panic cannot leave a partial change.
         self.tapes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -30,9 +30,9 @@ impl MemoryTapeStore {
 impl TapeStore for MemoryTapeStore {
     async fn append(&self, tape: &TapeName, entries: &[Entry]) -> Result<(), StoreError> {
         let mut tapes = self.tapes();
-        let kept = tapes.entry(tape.clone()).or_default();
+        let stored = tapes.entry(tape.clone()).or_default();
         for entry in entries {
-            kept.entry(entry.id).or_insert_with(|| entry.clone());
+            stored.entry(entry.id).or_insert_with(|| entry.clone());
         }
         Ok(())
     }

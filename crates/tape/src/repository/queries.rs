@@ -1,4 +1,4 @@
-//! Questions about tapes.
+//! Queries on tapes.
 
 use capstan_protocol::{EntryId, TapeName};
 
@@ -6,7 +6,7 @@ use super::TapeRepository;
 use crate::{Entry, Query, QueryStart, SearchScan, StoreError, TapeSlice, TextSearch};
 
 impl TapeRepository {
-    /// The entries a query asks for. An anchor it names and the tape does not have finds nothing.
+    /// Entries that satisfy a query. A query with an anchor that the tape does not have finds nothing.
     pub async fn query(&self, tape: &TapeName, query: &Query) -> Result<Vec<Entry>, StoreError> {
         let Some(slice) = self.query_slice(tape, query).await? else { return Ok(Vec::new()) };
         match &query.text {
@@ -21,8 +21,7 @@ impl TapeRepository {
         self.read_with_ancestors(record, &TapeSlice { after: Some(after), ..slice.clone() }, Some(search)).await
     }
 
-    /// What a search finds in the rows of one tape. Only the store may have an index: what another tape store keeps is
-    /// read.
+    /// Matches of a search in the rows of one tape. With an external tape store, which has no index, all rows are read.
     pub(super) async fn search_rows(
         &self,
         tape: &TapeName,
@@ -44,8 +43,8 @@ impl TapeRepository {
             QueryStart::Beginning => Some(EntryId(0)),
             QueryStart::LastAnchor => self.last_anchor(tape).await?.map(|anchor| anchor.id),
             QueryStart::Anchor(name) => {
-                let named = TapeSlice { anchor: Some(name.clone()), ..TapeSlice::last_anchor() };
-                self.read(tape, &named).await?.pop().map(|anchor| anchor.id)
+                let newest = TapeSlice { anchor: Some(name.clone()), ..TapeSlice::last_anchor() };
+                self.read(tape, &newest).await?.pop().map(|anchor| anchor.id)
             }
             QueryStart::After(id) => Some(*id),
         };

@@ -1,4 +1,4 @@
-//! The rows that a store provides.
+//! Row access of a store.
 
 use capstan_protocol::{BlobHash, EntryId, EventKey, Outcome, RunId, TapeName, WorkspaceId};
 use serde_json::Value;
@@ -8,63 +8,63 @@ use crate::{
     StoreError, TapeRecord,
 };
 
-/// The rows a batch reads and writes. They know no rules: "put" inserts or replaces.
+/// Rows that a batch reads and writes, without rules. `put_*` inserts or replaces, `add_*` only inserts.
 pub trait RowAccess {
-    /// What follows is done for the fact of this position in its batch. A store need not know.
+    /// Announces that the following calls belong to the fact at this position of the batch. Stores may ignore it.
     fn begin_fact(&mut self, position: usize) {
         let _ = position;
     }
-    /// A tape.
+    /// Reads a tape.
     fn tape(&mut self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError>;
-    /// Keeps a tape.
+    /// Writes a tape.
     fn put_tape(&mut self, record: &TapeRecord) -> Result<(), StoreError>;
-    /// Keeps an entry of a tape.
+    /// Writes an entry of a tape.
     fn put_entry(&mut self, tape: &TapeName, entry: &Entry) -> Result<(), StoreError>;
-    /// Removes the entries of a tape up to this one, itself included.
+    /// Removes the entries of a tape up to and including `up_to`.
     fn remove_entries(&mut self, tape: &TapeName, up_to: EntryId) -> Result<(), StoreError>;
-    /// Keeps a newly accepted event: that it was accepted, for good, and that it is in flight. Says whether it is new;
-    /// one that was accepted before stays as it is.
+    /// Writes the permanent record of an accepted event, and its record as an event in flight. Returns false, without
+    /// any change, if the event was already accepted.
     fn add_accepted_event(&mut self, event: &InFlightEvent) -> Result<bool, StoreError>;
-    /// An event in flight.
+    /// Reads an event in flight.
     fn in_flight_event(&mut self, key: &EventKey) -> Result<Option<InFlightEvent>, StoreError>;
-    /// Keeps what changed of an event that is in flight.
+    /// Writes an event in flight.
     fn put_in_flight_event(&mut self, event: &InFlightEvent) -> Result<(), StoreError>;
-    /// An event is no longer in flight; says whether it was.
+    /// Removes an event in flight. Returns false if it was not in flight.
     fn remove_in_flight_event(&mut self, key: &EventKey) -> Result<bool, StoreError>;
-    /// Keeps the outcome of an accepted event that has none.
+    /// Writes the outcome of an accepted event that has none.
     fn put_outcome(&mut self, key: &EventKey, outcome: &Outcome, run_id: Option<&RunId>) -> Result<(), StoreError>;
-    /// A run.
+    /// Reads a run.
     fn run(&mut self, run_id: &RunId) -> Result<Option<RunRecord>, StoreError>;
-    /// Keeps a run that began. Says whether it is new; one that was there stays as it is.
+    /// Writes a new run. Returns false, without any change, if it exists.
     fn add_run(&mut self, record: &RunRecord) -> Result<bool, StoreError>;
-    /// Keeps what changed of a run that is there.
+    /// Writes an existing run.
     fn put_run(&mut self, record: &RunRecord) -> Result<(), StoreError>;
-    /// Keeps a message that waits, and numbers it after all before it.
+    /// Writes a pending message with the next id.
     fn add_outbound(&mut self, outbound: &NewOutbound) -> Result<OutboxId, StoreError>;
-    /// Gives a message that waits, and is this process's, to another; says whether there was such a one.
+    /// Transfers a pending message that `from` owns to `owner`. Returns false if there is no such message.
     fn adopt_outbound(&mut self, id: OutboxId, from: Option<&str>, owner: &str) -> Result<bool, StoreError>;
-    /// Keeps what became of a message, and says whether there is such a message.
+    /// Writes the delivery status of a message. Returns false if the message does not exist.
     fn put_delivery(&mut self, id: OutboxId, status: &OutboxStatus) -> Result<bool, StoreError>;
-    /// Keeps a content unless it is there.
+    /// Writes content, unless it exists.
     fn put_blob(&mut self, hash: &BlobHash, bytes: &[u8]) -> Result<(), StoreError>;
-    /// Removes a content, if it is there.
+    /// Removes content, if it exists.
     fn remove_blob(&mut self, hash: &BlobHash) -> Result<(), StoreError>;
-    /// Keeps a value of the state of a tape's session, or removes it.
+    /// Writes a value of the session state of a tape, or removes it.
     fn put_state(&mut self, tape: &TapeName, key: &str, value: Option<&Value>) -> Result<(), StoreError>;
-    /// A space, if something was ever kept in it.
-    fn namespace(&mut self, space: &str) -> Result<Option<NamespaceRecord>, StoreError>;
-    /// Keeps what is known about a space.
+    /// Reads a namespace, if it ever had a value.
+    fn namespace(&mut self, name: &str) -> Result<Option<NamespaceRecord>, StoreError>;
+    /// Writes the record of a namespace.
     fn put_namespace(&mut self, record: &NamespaceRecord) -> Result<(), StoreError>;
-    /// A value of a space.
-    fn key_value(&mut self, space: &str, key: &str) -> Result<Option<KeyValueRecord>, StoreError>;
-    /// Keeps a value of a space.
-    fn put_key_value(&mut self, kept: &KeyValueRecord) -> Result<(), StoreError>;
-    /// Removes a value of a space.
-    fn remove_key_value(&mut self, space: &str, key: &str) -> Result<(), StoreError>;
-    /// Keeps the identity of a workspace unless it has one.
+    /// Reads a value of a namespace.
+    fn key_value(&mut self, namespace: &str, key: &str) -> Result<Option<KeyValueRecord>, StoreError>;
+    /// Writes a value of a namespace.
+    fn put_key_value(&mut self, record: &KeyValueRecord) -> Result<(), StoreError>;
+    /// Removes a value of a namespace.
+    fn remove_key_value(&mut self, namespace: &str, key: &str) -> Result<(), StoreError>;
+    /// Writes the identity of a workspace, unless it has one.
     fn put_workspace(&mut self, path: &str, identity: &WorkspaceId) -> Result<(), StoreError>;
-    /// The lease of a tape.
+    /// Reads the lease of a tape.
     fn lease(&mut self, tape: &TapeName) -> Result<Option<LeaseRecord>, StoreError>;
-    /// Keeps the lease of a tape.
+    /// Writes the lease of a tape.
     fn put_lease(&mut self, record: &LeaseRecord) -> Result<(), StoreError>;
 }

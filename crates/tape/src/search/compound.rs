@@ -1,15 +1,15 @@
-//! One word of a search that has punctuation in it.
+//! Search terms with punctuation.
 
 use super::search_term::{LetterMask, max_typos_for_len};
 use super::searchable_words;
 
-/// How many words it may have. They are compared at every place of a text.
+/// Maximum number of words of a compound term, because they are compared at every position of a text.
 const MAX_COMPOUND_PARTS: usize = 16;
 
-/// A word with punctuation, such as `src/fork.rs`, as the words that it is made of.
+/// Term with punctuation, such as `src/fork.rs`, split into words.
 ///
-/// It is found where they stand one after the other with nothing but punctuation between them, and with no more typos in
-/// all of them than are forgiven in a word of as many letters. Which punctuation it is does not matter.
+/// It matches a sequence of these words that is separated only by punctuation, of any kind. The total number of typos
+/// is limited as in a single word of the same length.
 ///
 /// ```
 /// use capstan_tape::TextSearch;
@@ -26,16 +26,16 @@ pub struct CompoundTerm {
 }
 
 impl CompoundTerm {
-    /// Nothing where there is no punctuation, too little or too much else for a typo to be forgiven, or too many words.
+    /// Splits a term. `None` if it has no punctuation, too many words, or a length at which typos are not tolerated.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let parts: Vec<CompoundPart> =
             searchable_words(text).take(MAX_COMPOUND_PARTS + 1).map(CompoundPart::new).collect();
-        let typos = max_typos_for_len(parts.iter().map(|part| part.length).sum());
-        (typos > 0 && parts.len() <= MAX_COMPOUND_PARTS && text.contains(|c: char| !c.is_alphanumeric()))
-            .then_some(Self { parts, max_typos: typos })
+        let max_typos = max_typos_for_len(parts.iter().map(|part| part.length).sum());
+        (max_typos > 0 && parts.len() <= MAX_COMPOUND_PARTS && text.contains(|c: char| !c.is_alphanumeric()))
+            .then_some(Self { parts, max_typos })
     }
 
-    /// The words it is made of.
+    /// Words of the term.
     pub fn parts(&self) -> &[CompoundPart] {
         &self.parts
     }
@@ -52,18 +52,18 @@ impl CompoundTerm {
     fn matches_words(&self, words: &[&str]) -> bool {
         let mut typos = 0;
         self.parts.iter().zip(words).all(|(part, word)| {
-            part.distance_to(word).is_some_and(|more| {
-                typos += more;
+            part.distance_to(word).is_some_and(|distance| {
+                typos += distance;
                 typos <= self.max_typos
             })
         })
     }
 }
 
-/// A word of a compound.
+/// Word of a compound term.
 ///
-/// Four letters or more have the typos of any word. Fewer are too easily something else: only two that are swapped are
-/// forgiven. Digits must be right, or each date and version would be found for every other.
+/// From four letters on, typos are tolerated as in any word. Shorter words are too easily confused with others, so only
+/// one transposition is tolerated. Digits must be exact, or dates and versions would match each other.
 #[derive(Debug, Clone)]
 pub struct CompoundPart {
     text: String,
@@ -76,32 +76,32 @@ impl CompoundPart {
         Self { text: text.to_owned(), length: text.chars().count(), letters: LetterMask::from_word(text) }
     }
 
-    /// The word.
+    /// Text of the word.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// How many letters may be wrong, missing or too many; those that are swapped are all there.
+    /// Maximum number of wrong, missing and additional letters. Transpositions are not limited by it.
     pub fn max_typos(&self) -> usize {
         max_typos_for_len(self.length)
     }
 
-    /// How many typos make this word of another, if they can be forgiven.
+    /// Number of typos between two words, or `None` if they are too different.
     pub fn distance_to(&self, word: &str) -> Option<usize> {
         if word == self.text {
             return Some(0);
         }
-        let (typos, length) = (self.max_typos(), word.chars().count());
-        let may_be_near = length.abs_diff(self.length) <= typos
-            && self.letters.can_match(LetterMask::from_word(word), typos)
+        let (max_typos, length) = (self.max_typos(), word.chars().count());
+        let is_candidate = length.abs_diff(self.length) <= max_typos
+            && self.letters.can_match(LetterMask::from_word(word), max_typos)
             && digits(word).eq(digits(&self.text));
-        if !may_be_near {
+        if !is_candidate {
             return None;
         }
-        if typos == 0 || max_typos_for_len(length) == 0 {
+        if max_typos == 0 || max_typos_for_len(length) == 0 {
             return is_transposition(word, &self.text).then_some(1);
         }
-        Some(strsim::osa_distance(word, &self.text)).filter(|distance| *distance <= typos)
+        Some(strsim::osa_distance(word, &self.text)).filter(|distance| *distance <= max_typos)
     }
 }
 
@@ -109,7 +109,7 @@ fn digits(word: &str) -> impl Iterator<Item = char> {
     word.chars().filter(|c| c.is_numeric())
 }
 
-/// Whether two words are the same but for two neighbours that have changed places.
+/// Returns true if two words differ only by a transposition of two adjacent letters.
 fn is_transposition(one: &str, other: &str) -> bool {
     let mut differing = one.chars().zip(other.chars()).enumerate().filter(|(_, (a, b))| a != b);
     let (first, second, more) = (differing.next(), differing.next(), differing.next());
@@ -122,27 +122,27 @@ mod tests {
     use super::super::TextSearch;
 
     #[test]
-    fn p10_a_typo_is_forgiven_in_a_word_with_punctuation() {
+    fn p10_typo_is_tolerated_in_a_word_with_punctuation() {
         let finds = |text: &str| {
             TextSearch::new(text).matches_text("look at src/fork.rs and harbour-master and (config.toml).")
         };
         for typo in ["frok.rs", "src/frok.rs", "src/fork.sr", "scr/fork.rs", "fork.sr", "sr/fork.rs"] {
-            assert_eq!(finds(typo), typo != "sr/fork.rs", "{typo}: a short part must be whole");
+            assert_eq!(finds(typo), typo != "sr/fork.rs", "{typo}: a short part must be complete");
         }
         for typo in ["harbour-mastre", "harbor-master", "harbor-mastre", "confg.toml", "config.tmol", "Cnofig.tmol"] {
             assert!(finds(typo), "{typo}");
         }
-        assert!(finds("\"harbuor-master\","), "what stands around it is no part of it");
-        assert!(finds("harbuor,"), "nor is what stands at its end");
-        assert!(finds("harbour_master"), "which punctuation it is does not matter");
+        assert!(finds("\"harbuor-master\","), "surrounding punctuation is ignored");
+        assert!(finds("harbuor,"), "trailing punctuation is ignored");
+        assert!(finds("harbour_master"), "any punctuation matches");
     }
 
     #[test]
-    fn p10_a_word_with_punctuation_is_found_in_one_place_with_few_typos() {
+    fn p10_parts_of_a_word_with_punctuation_must_be_adjacent_with_few_typos() {
         let finds = |text: &str, in_text: &str| TextSearch::new(text).matches_text(in_text);
         assert!(!finds("frok.sr", "fork.rs"), "two typos in six letters");
         assert!(!finds("hrabor-mastre", "harbour-master"), "three in twelve");
-        assert!(!finds("frok.rs", "fork the rs"), "not side by side");
+        assert!(!finds("frok.rs", "fork the rs"), "not adjacent");
         assert!(!finds("frok.rs", "rs.fork"), "in another order");
         assert!(!finds("frok.rs", "fork. rs"), "white space between");
         assert!(!finds("fork.rs", "for.rs"), "too short to be sure");
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn p10_what_nobody_typed_is_looked_for_as_it_is() {
+    fn p10_very_long_words_must_match_exactly() {
         let found = |text: &str, in_text: &str| TextSearch::new(text).matches_text(in_text);
         let (path, long) = ("part/".repeat(20), "letters".repeat(40));
         assert!(found(&path, &path) && !found(&path, &path.replacen("part", "prat", 1)));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn p10_digits_of_a_word_with_punctuation_must_be_right() {
+    fn p10_digits_of_a_word_with_punctuation_must_be_exact() {
         let finds = |text: &str, in_text: &str| TextSearch::new(text).matches_text(in_text);
         assert!(!finds("2020-01-02", "2020-01-03"));
         assert!(!finds("2020-01-02t10:30", "2020-01-20t10:30"));

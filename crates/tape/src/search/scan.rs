@@ -1,13 +1,14 @@
-//! A search that reads everything.
+//! Search without an index.
 
 use capstan_protocol::EntryId;
 
 use crate::{Entry, EntryOrder, TapeSlice, TextSearch};
 
-/// How many entries are read at once.
+/// Number of entries that are read at once.
 const SCAN_PAGE_SIZE: usize = 1000;
 
-/// A search without an index: says what to read next until it has found enough, or there is no more.
+/// Search that reads all entries, without I/O of its own: it names the next page to read until the limit or the end of
+/// the slice is reached.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -26,26 +27,26 @@ const SCAN_PAGE_SIZE: usize = 1000;
 #[derive(Debug)]
 pub struct SearchScan<'a> {
     search: &'a TextSearch,
-    /// What has not been read yet; nothing when it is over.
+    /// Unread rest of the slice; `None` at the end.
     rest: Option<TapeSlice>,
     limit: usize,
     matches: Vec<Entry>,
 }
 
 impl<'a> SearchScan<'a> {
-    /// A search in a slice, in its order and up to its limit.
+    /// Search in a slice, in its order and up to its limit.
     pub fn new(search: &'a TextSearch, slice: &TapeSlice) -> Self {
         let rest = TapeSlice { limit: Some(SCAN_PAGE_SIZE), ..slice.clone() };
         let rest = Some(rest).filter(|_| !search.terms().is_empty());
         Self { search, rest, limit: slice.limit.unwrap_or(usize::MAX), matches: Vec::new() }
     }
 
-    /// What to read next, if anything.
+    /// Next page to read, if any.
     pub fn next_page(&self) -> Option<TapeSlice> {
         self.rest.clone().filter(|_| self.matches.len() < self.limit)
     }
 
-    /// Looks at what was read.
+    /// Adds the entries of the page.
     pub fn push_page(&mut self, page: Vec<Entry>) {
         let last = page.last().map(|entry| entry.id);
         self.rest = self.rest.take().filter(|_| page.len() >= SCAN_PAGE_SIZE);
@@ -55,11 +56,11 @@ impl<'a> SearchScan<'a> {
                 EntryOrder::NewestFirst => rest.up_to = Some(EntryId(last.0.saturating_sub(1))),
             }
         }
-        let room = self.limit.saturating_sub(self.matches.len());
-        self.matches.extend(page.into_iter().filter(|entry| self.search.matches(entry)).take(room));
+        let remaining = self.limit.saturating_sub(self.matches.len());
+        self.matches.extend(page.into_iter().filter(|entry| self.search.matches(entry)).take(remaining));
     }
 
-    /// What was found.
+    /// Matching entries.
     pub fn matches(self) -> Vec<Entry> {
         self.matches
     }

@@ -1,8 +1,8 @@
-//! One word of a search.
+//! Words of a search.
 
 use super::{CompoundTerm, searchable_words};
 
-/// One word that a search looks for, in lower case.
+/// Word of a search, in lower case. Words of four letters or more match with typos.
 #[derive(Debug, Clone)]
 pub struct SearchTerm {
     text: String,
@@ -17,28 +17,28 @@ impl SearchTerm {
         Self { text: text.to_owned(), length, letters, compound: CompoundTerm::parse(text) }
     }
 
-    /// The word.
+    /// Text of the word.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// What it is made of, if it has punctuation and typos may be in it.
+    /// Words of the term, if it has punctuation and typos are tolerated.
     pub fn compound(&self) -> Option<&CompoundTerm> {
         self.compound.as_ref()
     }
 
-    /// How many typos are forgiven in a word that it is compared with.
+    /// Maximum number of typos in a matching word.
     pub fn max_typos(&self) -> usize {
         max_typos_for_len(self.length)
     }
 
-    /// Whether a word is the one that is looked for, but for typos: letters that are wrong, missing, too many or swapped.
+    /// Returns true if a word equals the term up to typos: wrong, missing, additional or transposed letters.
     pub fn matches_word(&self, word: &str) -> bool {
-        let typos = self.max_typos();
-        typos > 0
-            && word.chars().count().abs_diff(self.length) <= typos
-            && self.letters.can_match(LetterMask::from_word(word), typos)
-            && strsim::osa_distance(word, &self.text) <= typos
+        let max_typos = self.max_typos();
+        max_typos > 0
+            && word.chars().count().abs_diff(self.length) <= max_typos
+            && self.letters.can_match(LetterMask::from_word(word), max_typos)
+            && strsim::osa_distance(word, &self.text) <= max_typos
     }
 
     pub(super) fn matches_any_word(&self, text: &str) -> bool {
@@ -47,8 +47,8 @@ impl SearchTerm {
     }
 }
 
-/// How many typos are forgiven in a word of so many letters: one from four on, two from eight on. What is longer than any
-/// word was not typed, and would take long to compare.
+/// Maximum number of typos in a word of this length: one from four letters on, two from eight. None beyond 256 letters,
+/// because such text was not typed by hand and is slow to compare.
 pub(super) fn max_typos_for_len(letters: usize) -> usize {
     match letters {
         4..8 => 1,
@@ -57,7 +57,8 @@ pub(super) fn max_typos_for_len(letters: usize) -> usize {
     }
 }
 
-/// Which letters a word has, roughly: several letters share a bit. A cheap look before the distance is computed.
+/// Approximate set of the letters of a word, in which several letters share a bit. A cheap filter before the edit
+/// distance is computed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LetterMask(u64);
 
@@ -66,10 +67,10 @@ impl LetterMask {
         Self(word.chars().fold(0, |letters, letter| letters | 1 << (u32::from(letter) % 64)))
     }
 
-    /// A typo adds at most one letter and takes at most one away.
-    pub(super) fn can_match(self, other: Self, typos: usize) -> bool {
-        let typos = u32::try_from(typos).unwrap_or(u32::MAX);
-        (self.0 & !other.0).count_ones() <= typos && (other.0 & !self.0).count_ones() <= typos
+    /// Returns false if the words cannot match, given that a typo adds at most one letter and removes at most one.
+    pub(super) fn can_match(self, other: Self, max_typos: usize) -> bool {
+        let max_typos = u32::try_from(max_typos).unwrap_or(u32::MAX);
+        (self.0 & !other.0).count_ones() <= max_typos && (other.0 & !self.0).count_ones() <= max_typos
     }
 }
 
@@ -77,7 +78,7 @@ impl LetterMask {
 mod tests {
     use super::SearchTerm;
 
-    /// Every word of a few letters, so that each kind of typo is among them.
+    /// All words of up to six letters of a small alphabet, so that all kinds of typos occur.
     fn all_short_words() -> Vec<String> {
         let letters = ['a', 'b', 'c', '你'];
         let mut words = vec![String::new()];
@@ -91,12 +92,12 @@ mod tests {
     }
 
     #[test]
-    fn p10_the_cheap_look_at_letters_hides_no_typo() {
+    fn p10_letter_filter_rejects_no_matching_word() {
         for text in ["abca", "你bc", "abcab", "abcabcab"] {
-            let needle = SearchTerm::new(text);
+            let term = SearchTerm::new(text);
             for word in all_short_words() {
-                let is_near = needle.max_typos() > 0 && strsim::osa_distance(&word, text) <= needle.max_typos();
-                assert_eq!(needle.matches_word(&word), is_near, "{word} and {text}");
+                let expected = term.max_typos() > 0 && strsim::osa_distance(&word, text) <= term.max_typos();
+                assert_eq!(term.matches_word(&word), expected, "{word} and {text}");
             }
         }
     }

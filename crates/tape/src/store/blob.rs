@@ -1,11 +1,11 @@
-//! Contents stored by their hash.
+//! Content stored by its hash.
 
 use async_trait::async_trait;
 use capstan_protocol::BlobHash;
 
 use crate::StoreError;
 
-/// Contents stored by their hash.
+/// Content stored by its hash.
 #[async_trait]
 pub trait BlobStore: Send + Sync + 'static {
     /// Content with this hash.

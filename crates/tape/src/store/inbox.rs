@@ -15,8 +15,8 @@ pub trait InboxStore: Send + Sync + 'static {
     /// Event with this key, if it has no outcome yet.
     async fn in_flight_event(&self, key: &EventKey) -> Result<Option<InFlightEvent>, StoreError>;
 
-    /// Events without an outcome, of one tape or of all, after the event `after`; ordered by tape, entry and key, at most
-    /// `limit`.
+    /// Events without an outcome, of one tape or of all, after the event `after`; ordered by tape, entry and key, at
+    /// most `limit`.
     async fn in_flight_page(
         &self,
         tape: Option<&TapeName>,

@@ -8,15 +8,14 @@ use crate::{Batch, CommitReceipt, Entry, IntegrityProblem, SearchScan, StoreErro
 
 /// Tapes and their entries, and the commit that writes to all tables.
 ///
-/// `commit` returns when the [durability](crate::CommitDurability) of the batch is reached: mostly that it survives a crash.
-/// Reads may see a batch earlier. Before something that was read leaves the host, it must be made durable with an empty
-/// durable batch.
+/// `commit` returns when the requested [durability](crate::CommitDurability) of the batch is reached. Reads may see a
+/// batch earlier, so before data that was read leaves the host, an empty durable batch must make it durable.
 #[async_trait]
 pub trait JournalStore: Send + Sync + 'static {
     /// Applies a batch atomically. Appended entries get the ids after their tape's head.
     async fn commit(&self, batch: Batch) -> Result<CommitReceipt, StoreError>;
 
-    /// Returns the reason once nothing can be written any more until the store is opened again.
+    /// Waits until the store rejects all writes until it is reopened, and returns the reason.
     async fn wait_for_failure(&self) -> StoreError {
         std::future::pending().await
     }
@@ -34,12 +33,12 @@ pub trait JournalStore: Send + Sync + 'static {
         })
     }
 
-    /// Entries in the rows of a tape: of all generations, and without those of a fork's parent. An unknown tape has none.
+    /// Entries in the rows of a tape, of all generations, without those of a fork's parent. An unknown tape has none.
     async fn read(&self, tape: &TapeName, slice: &TapeSlice) -> Result<Vec<Entry>, StoreError>;
 
     /// Entries of a slice that a search matches, in its order and up to its limit: the entries of
-    /// [`read`](Self::read) for which [`TextSearch::matches`] is true. A store with an index may find them without reading
-    /// the slice.
+    /// [`read`](Self::read) for which [`TextSearch::matches`] is true. A store with an index may find them without
+    /// reading the slice.
     async fn search(&self, tape: &TapeName, slice: &TapeSlice, search: &TextSearch) -> Result<Vec<Entry>, StoreError> {
         search_by_scan(self, tape, slice, search).await
     }

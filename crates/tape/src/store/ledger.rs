@@ -22,7 +22,8 @@ pub trait LedgerStore: Send + Sync + 'static {
         })
     }
 
-    /// Runs that have not ended and began after the run `after`, oldest first, at most `limit`. None after an unknown run.
+    /// Runs that have not ended and began after the run `after`, oldest first, at most `limit`. None after an unknown
+    /// run.
     async fn open_run_page(&self, after: Option<&RunId>, limit: usize) -> Result<Vec<RunRecord>, StoreError>;
 
     /// All runs that have not ended, oldest first.

@@ -1,8 +1,8 @@
 //! Contracts of stores.
 //!
-//! A store implements small traits by what they serve: [`JournalStore`] (tapes, entries, commits), [`LedgerStore`] (runs),
-//! [`InboxStore`] (accepted events), [`OutboxStore`] (messages to be sent), [`KeyValueStore`], [`LeaseStore`] and
-//! [`BlobStore`]. [`Store`] is all of them. Writes of all kinds are facts of one [`Batch`](crate::Batch): only
+//! A store implements small traits by what they serve: [`JournalStore`] (tapes, entries, commits), [`LedgerStore`]
+//! (runs), [`InboxStore`] (accepted events), [`OutboxStore`] (messages to be sent), [`KeyValueStore`], [`LeaseStore`]
+//! and [`BlobStore`]. [`Store`] is all of them. Writes of all kinds are facts of one [`Batch`](crate::Batch): only
 //! [`JournalStore::commit`] writes.
 //!
 //! A listing has a page method, which a store implements, and a method that returns [`RowPages`].
@@ -27,7 +27,7 @@ pub use outbox::OutboxStore;
 pub use row_pages::RowPages;
 pub use tape_store::TapeStore;
 
-/// Store of a host: the only place it writes to. Every implementation passes the same conformance suite.
+/// Store of a host. Every implementation passes the same conformance suite.
 pub trait Store:
     JournalStore + LedgerStore + InboxStore + OutboxStore + KeyValueStore + LeaseStore + BlobStore
 {

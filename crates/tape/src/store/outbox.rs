@@ -6,7 +6,7 @@ use capstan_protocol::{EventKey, OutboundMessage};
 use super::RowPages;
 use crate::{OutboxId, OutboxRecord, StoreError};
 
-/// Messages to be sent, and what became of them.
+/// Messages to be sent, and their delivery status.
 #[async_trait]
 pub trait OutboxStore: Send + Sync + 'static {
     /// Pending messages with ids after `after`, ordered by id, at most `limit`.

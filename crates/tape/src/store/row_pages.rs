@@ -14,7 +14,7 @@ pub(crate) type RowPage<'a, T> = Pin<Box<dyn Future<Output = Result<Vec<T>, Stor
 
 /// Rows of a listing, read page by page: only one page is in memory.
 ///
-/// Every page continues after the last row of the page before. Rows that are written while a listing is read are seen if
+/// Every page continues after the last row of the previous page. Rows that are written in the meantime are included if
 /// they come after that row.
 ///
 /// ```
@@ -28,7 +28,7 @@ pub(crate) type RowPage<'a, T> = Pin<Box<dyn Future<Output = Result<Vec<T>, Stor
 /// }
 /// # Ok(()) }
 /// ```
-#[must_use = "a listing reads nothing until its rows are asked for"]
+#[must_use = "a listing reads nothing until its rows are requested"]
 pub struct RowPages<'a, T> {
     fetch: Box<dyn FnMut(Option<T>, usize) -> RowPage<'a, T> + Send + 'a>,
     page: vec::IntoIter<T>,
@@ -38,7 +38,8 @@ pub struct RowPages<'a, T> {
 }
 
 impl<'a, T: Clone> RowPages<'a, T> {
-    /// Listing whose pages are read by `fetch`: it is given the last row of the page before and the number of rows.
+    /// Listing whose pages are read by `fetch`, with the last row of the previous page and the number of rows as
+    /// arguments.
     pub(crate) fn new(fetch: impl FnMut(Option<T>, usize) -> RowPage<'a, T> + Send + 'a) -> Self {
         Self { fetch: Box::new(fetch), page: Vec::new().into_iter(), last: None, is_started: false }
     }
@@ -53,7 +54,7 @@ impl<'a, T: Clone> RowPages<'a, T> {
         }
         let page = (self.fetch)(self.last.clone(), STORE_PAGE_SIZE).await?;
         self.is_started = true;
-        // A page with fewer rows than asked for is the last one.
+        // A page with fewer rows than requested is the last one.
         self.last = page.last().filter(|_| page.len() >= STORE_PAGE_SIZE).cloned();
         self.page = page.into_iter();
         Ok(self.page.next())
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_listing_has_every_row_once() {
+    async fn listing_has_every_row_once() {
         for count in [0, 1, STORE_PAGE_SIZE - 1, STORE_PAGE_SIZE, STORE_PAGE_SIZE + 1, 3 * STORE_PAGE_SIZE] {
             let fetches = Arc::default();
             let rows = numbers(count, &fetches).collect().await.unwrap();
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_listing_reads_no_page_before_it_is_needed_and_none_after_its_end() {
+    async fn listing_reads_pages_on_demand_and_none_after_its_end() {
         let fetches = Arc::default();
         let mut rows = numbers(STORE_PAGE_SIZE + 1, &fetches);
         assert_eq!(fetches.load(Ordering::SeqCst), 0);
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_that_failed_is_read_again() {
+    async fn failed_page_is_read_again() {
         let mut is_first = true;
         let mut rows = RowPages::new(move |_: Option<u8>, _| {
             let failed = std::mem::take(&mut is_first);

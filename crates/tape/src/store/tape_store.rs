@@ -7,11 +7,11 @@ use crate::{Entry, IntegrityProblem, StoreError, TapeSlice};
 
 /// External store of entries, provided by a plugin.
 ///
-/// The host commits to its [`Store`](crate::Store) first, replicates the entries right after, and reads both until then. A
-/// tape store only needs to return what it was given.
+/// The host commits to its [`Store`](crate::Store) first, replicates the entries right after, and reads both until
+/// then. A tape store only needs to return the entries that were appended.
 #[async_trait]
 pub trait TapeStore: Send + Sync + 'static {
-    /// Stores entries of a tape. The same entry may come again after a crash: an id that is already stored is skipped.
+    /// Stores entries of a tape. An entry may be repeated after a crash, so ids that are already stored are skipped.
     async fn append(&self, tape: &TapeName, entries: &[Entry]) -> Result<(), StoreError>;
 
     /// Entries of a tape; an unknown tape has none. [`TapeSlice::select`] selects them from entries in memory.
@@ -25,7 +25,7 @@ pub trait TapeStore: Send + Sync + 'static {
         Ok(Vec::new())
     }
 
-    /// Closes the store when the running scope ends.
+    /// Closes the store when the host stops.
     async fn close(&self) -> Result<(), StoreError> {
         Ok(())
     }

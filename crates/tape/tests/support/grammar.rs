@@ -1,10 +1,10 @@
-//! What providers demand of a request, written down apart from the code that obeys it.
+//! Requirements of providers on a request, implemented independently of the code under test.
 
 use std::collections::HashSet;
 
 use capstan_protocol::{ChatMessage, MessageRole};
 
-/// Everything a provider would object to.
+/// Violations of the requirements of any provider.
 pub fn violations(request: &[ChatMessage]) -> Vec<String> {
     let mut found = openai_violations(request);
     let turns = group_by_role(request);
@@ -13,12 +13,12 @@ pub fn violations(request: &[ChatMessage]) -> Vec<String> {
     found
 }
 
-/// `OpenAI` chat: every call answered at once, by one tool message each; nothing else answers.
+/// `OpenAI` chat: each call is followed immediately by exactly one tool message, and there are no other tool messages.
 fn openai_violations(request: &[ChatMessage]) -> Vec<String> {
     let mut found = Vec::new();
     let mut all_ids = HashSet::new();
     let mut open: Vec<&str> = Vec::new();
-    let mut user_spoke = false;
+    let mut has_user_message = false;
     for (at, message) in request.iter().enumerate() {
         if message.role == MessageRole::Tool {
             let answered = message.tool_call_id.as_deref().unwrap_or_default();
@@ -35,16 +35,16 @@ fn openai_violations(request: &[ChatMessage]) -> Vec<String> {
             found.push(format!("openai: message {at} comes before the answers to {open:?}"));
             open.clear();
         }
-        user_spoke |= message.role == MessageRole::User;
+        has_user_message |= message.role == MessageRole::User;
         if message.tool_calls.is_empty() && message.content.is_empty() {
-            found.push(format!("openai: message {at} says nothing"));
+            found.push(format!("openai: message {at} is empty"));
         }
         if !message.tool_calls.is_empty() && message.role != MessageRole::Assistant {
             found.push(format!("openai: message {at} calls tools but is not the assistant's"));
         }
         for call in &message.tool_calls {
-            if !user_spoke {
-                found.push(format!("openai: message {at} calls a tool before the user spoke"));
+            if !has_user_message {
+                found.push(format!("openai: message {at} calls a tool before any user message"));
             }
             if call.id.is_empty() || !all_ids.insert(call.id.as_str()) {
                 found.push(format!("openai: call id {:?} is empty or used twice", call.id));
@@ -69,7 +69,7 @@ enum TurnPart<'a> {
     Result(&'a str),
 }
 
-/// What one side says until the other does.
+/// Consecutive messages of one side.
 #[derive(Debug)]
 struct RoleTurn<'a> {
     is_model: bool,
@@ -88,7 +88,8 @@ impl<'a> RoleTurn<'a> {
     }
 }
 
-/// The request as two sides that take turns: system messages go elsewhere, tool results are the user's.
+/// Groups a request into alternating turns of user and model. System messages are excluded; tool results belong to the
+/// user.
 fn group_by_role(request: &[ChatMessage]) -> Vec<RoleTurn<'_>> {
     let mut turns: Vec<RoleTurn<'_>> = Vec::new();
     for message in request.iter().filter(|message| message.role != MessageRole::System) {
@@ -113,10 +114,10 @@ fn anthropic_violations(turns: &[RoleTurn<'_>]) -> Vec<String> {
     let mut found = Vec::new();
     for (at, turn) in turns.iter().enumerate() {
         let expected = if at == 0 { Vec::new() } else { turns[at - 1].calls() };
-        let first: Vec<&str> = turn.results().into_iter().take(expected.len()).collect();
+        let results: Vec<&str> = turn.results().into_iter().take(expected.len()).collect();
         let are_first = turn.parts.iter().take(expected.len()).all(|part| matches!(part, TurnPart::Result(_)));
-        let same: HashSet<&&str> = expected.iter().collect();
-        if first.len() != expected.len() || !are_first || same != first.iter().collect() {
+        let expected_ids: HashSet<&&str> = expected.iter().collect();
+        if results.len() != expected.len() || !are_first || expected_ids != results.iter().collect() {
             found.push(format!("anthropic: turn {at} does not begin with the results of {expected:?}"));
         }
         if turn.results().len() != expected.len() {
@@ -129,7 +130,7 @@ fn anthropic_violations(turns: &[RoleTurn<'_>]) -> Vec<String> {
     found
 }
 
-/// Gemini: calls come right after the user's turn, and as many responses right after them.
+/// Gemini: calls follow a turn of the user directly, and are followed directly by the same number of responses.
 fn gemini_violations(turns: &[RoleTurn<'_>]) -> Vec<String> {
     let mut found = Vec::new();
     for (at, turn) in turns.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What the tests of tapes are arranged with.
+//! Helpers of the tape tests.
 #![allow(dead_code, reason = "each test file uses some of it")]
 
 pub mod grammar;
@@ -28,22 +28,22 @@ pub fn result(id: &str, text: &str) -> EntryDraft {
     EntryDraft::tool_result(id, &ToolOutput::ok(text))
 }
 
-/// Makes a tape known and appends to it.
+/// Creates a tape if needed, appends entries and returns their ids.
 pub async fn write(tapes: &TapeRepository, tape: &TapeName, drafts: impl IntoIterator<Item = EntryDraft>) -> Vec<u64> {
     let mut batch = Batch::new();
     batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
     let entries: Vec<EntryRef> = drafts.into_iter().map(|draft| batch.append(tape, draft)).collect();
-    let committed = tapes.commit(batch).await.unwrap();
-    entries.into_iter().filter_map(|entry| committed.entry_id(entry)).map(|id| id.0).collect()
+    let receipt = tapes.commit(batch).await.unwrap();
+    entries.into_iter().filter_map(|entry| receipt.entry_id(entry)).map(|id| id.0).collect()
 }
 
-/// The entries of the tape of another system that this project was given.
+/// Entries of the sample tape, which was written by Bub.
 pub fn sample() -> Vec<Entry> {
     let lines = include_str!("../../../store/tests/data/tape-sample.jsonl").lines();
     lines.map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Runs an async test body without a runtime of its own threads: nothing here waits for anything.
+/// Runs an async test body on the current thread.
 pub fn run<T>(body: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(body)
 }

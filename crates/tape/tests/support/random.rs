@@ -1,29 +1,29 @@
-//! Tapes as they might become: by crashes, cancels, steering, other systems, and chance.
+//! Random tapes, as left by crashes, cancellation, steering and other systems.
 
 use capstan_protocol::{ChatMessage, JsonObject, ToolCall};
 use capstan_tape::{EntryDraft, EntryKind, EntryRef};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// One thing that happens to a tape.
+/// Change of a tape.
 #[derive(Debug, Clone)]
 #[allow(clippy::large_enum_variant, reason = "a test holds few of them")]
-pub enum Step {
-    /// An entry is appended.
+pub enum TapeStep {
+    /// Append an entry.
     Append(EntryDraft),
-    /// An anchor is appended that names some of the newest entries, counted from the end.
+    /// Append an anchor that carries over some of the newest entries, counted from the end.
     Anchor(Vec<usize>),
-    /// A fork begins at the head, or some entries before it, and is written to from now on.
+    /// Fork the tape some entries before its head, and continue on the fork.
     Fork(usize),
-    /// The fork joins its parent, if it may.
+    /// Merge the fork, unless a call of the parent is open.
     Merge,
-    /// The fork is dropped.
+    /// Discard the fork.
     Discard,
-    /// A new generation begins.
+    /// Start a new generation.
     Reset,
 }
 
-/// Few ids, so that they are used again, and one that is empty.
+/// Ids from a small set, so that they are repeated, and an empty one.
 fn call_id() -> impl Strategy<Value = String> {
     prop_oneof![4 => "[abc]", 1 => Just(String::new()), 1 => Just("a_2".to_owned())]
 }
@@ -44,7 +44,7 @@ fn message() -> impl Strategy<Value = ChatMessage> {
     ]
 }
 
-/// Messages of other systems, as odd as they come.
+/// Unusual messages of other systems.
 fn odd_message() -> impl Strategy<Value = Value> {
     prop_oneof![
         Just(json!({"role": "developer", "content": "be brief"})),
@@ -61,7 +61,7 @@ fn odd_message() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Results with ids, without them, for calls that are there, that are not, or that were answered before.
+/// Results with and without ids, for open, unknown and answered calls.
 fn results() -> impl Strategy<Value = Value> {
     let with_ids = prop::collection::vec(call_id(), 1..3).prop_map(|ids| {
         let results: Vec<String> = ids.iter().map(|id| format!("of {id}")).collect();
@@ -97,34 +97,34 @@ fn draft() -> impl Strategy<Value = EntryDraft> {
     (plain, prop::bool::weighted(0.1)).prop_map(|(draft, is_hidden)| if is_hidden { draft.hidden() } else { draft })
 }
 
-/// A step as it should be: its calls, then every result, in some order.
-fn whole_step() -> impl Strategy<Value = Vec<Step>> {
+/// Complete step: its calls, then all results in random order.
+fn whole_step() -> impl Strategy<Value = Vec<TapeStep>> {
     let ids = prop::sample::subsequence(vec!["a", "b", "c"], 1..=3);
     ids.prop_flat_map(|ids| (Just(ids.clone()), Just(ids).prop_shuffle())).prop_map(|(called, answered)| {
         let calls: Vec<ToolCall> = called.iter().map(|id| ToolCall::new(*id, "bash", "{}")).collect();
         let results = answered.iter().map(|id| super::result(id, "done"));
-        std::iter::once(EntryDraft::tool_call(&calls)).chain(results).map(Step::Append).collect()
+        std::iter::once(EntryDraft::tool_call(&calls)).chain(results).map(TapeStep::Append).collect()
     })
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<TapeStep>> {
     prop_oneof![
-        12 => draft().prop_map(|draft| vec![Step::Append(draft)]),
+        12 => draft().prop_map(|draft| vec![TapeStep::Append(draft)]),
         3 => whole_step(),
-        1 => prop::collection::vec(0..6_usize, 0..4).prop_map(|names| vec![Step::Anchor(names)]),
-        1 => (0..4_usize).prop_map(|back| vec![Step::Fork(back)]),
-        1 => Just(vec![Step::Merge]),
-        1 => Just(vec![Step::Discard]),
-        1 => Just(vec![Step::Reset]),
+        1 => prop::collection::vec(0..6_usize, 0..4).prop_map(|names| vec![TapeStep::Anchor(names)]),
+        1 => (0..4_usize).prop_map(|back| vec![TapeStep::Fork(back)]),
+        1 => Just(vec![TapeStep::Merge]),
+        1 => Just(vec![TapeStep::Discard]),
+        1 => Just(vec![TapeStep::Reset]),
     ]
 }
 
-/// Everything that happens to a tape.
-pub fn history() -> impl Strategy<Value = Vec<Step>> {
+/// Sequence of changes of a tape.
+pub fn history() -> impl Strategy<Value = Vec<TapeStep>> {
     prop::collection::vec(steps(), 0..25).prop_map(|steps| steps.into_iter().flatten().collect())
 }
 
-/// An anchor that names entries of a tape.
+/// Anchor that carries over entries of a tape.
 pub fn anchor(names: Vec<EntryRef>) -> EntryDraft {
     EntryDraft::anchor("handoff", &JsonObject::new()).with_named_messages(names)
 }

@@ -113,7 +113,7 @@ impl<'a> AnthropicValidator<'a> {
                 self.open_calls.push(id);
             }
             (role, kind) => {
-                self.violations.0.push(at_message(&format!("a block {kind:?} is not accepted from {role:?}")))
+                self.violations.0.push(at_message(&format!("a block {kind:?} is not accepted from {role:?}")));
             }
         }
     }
