@@ -51,7 +51,7 @@ impl ActionDenial {
 /// Maximum nesting of arguments and answers, so that their entries on the tape stay readable.
 const MAX_ACTION_NESTING: usize = 64;
 
-/// The actions of a run: those that are still open, and the names of all that were started.
+/// Platform actions that the channels of a host offer.
 #[derive(Default)]
 pub(crate) struct ActionRegistry(HashMap<ChannelName, ChannelActions>);
 
@@ -64,11 +64,11 @@ struct ChannelActions {
 impl ActionRegistry {
     /// Collects the actions of the channels. An action whose schema is not valid is skipped with a warning.
     pub(crate) fn from_channels(channels: &[Arc<dyn Channel>]) -> Self {
-        let actions = |channel: &Arc<dyn Channel>| ChannelActions {
+        let actions_of = |channel: &Arc<dyn Channel>| ChannelActions {
             validators: channel_validators(channel.as_ref()),
             channel: Arc::clone(channel),
         };
-        Self(channels.iter().map(|channel| (channel.name(), actions(channel))).collect())
+        Self(channels.iter().map(|channel| (channel.name(), actions_of(channel))).collect())
     }
 
     /// Returns the channel that performs an action with these arguments, or the reason why none does.
@@ -91,7 +91,7 @@ impl ActionRegistry {
 }
 
 fn channel_validators(channel: &dyn Channel) -> HashMap<String, Validator> {
-    let mut actions = HashMap::new();
+    let mut validators = HashMap::new();
     for action in channel.actions() {
         match jsonschema::validator_for(&action.parameters) {
             _ if action.name.is_empty() || action.name.len() > MAX_ACTION_NAME_LEN => {
@@ -101,17 +101,19 @@ fn channel_validators(channel: &dyn Channel) -> HashMap<String, Validator> {
                 let (channel, action) = (channel.name(), action.name);
                 tracing::warn!(%channel, action, %error, "skipping an action: its schema is not valid");
             }
-            Ok(validator) => _ = actions.insert(action.name, validator),
+            Ok(validator) => _ = validators.insert(action.name, validator),
         }
     }
-    actions
+    validators
 }
 
 /// Replaces an answer that is too large or nested too deeply for the tape.
-pub(crate) fn limit_answer(answer: Value, most: u64) -> Value {
+pub(crate) fn limit_answer(answer: Value, max_bytes: u64) -> Value {
     let bytes = answer.to_string().len() as u64;
-    if bytes > most {
-        return Value::String(format!("the answer was left out: it has {bytes} bytes, more than the {most} allowed"));
+    if bytes > max_bytes {
+        return Value::String(format!(
+            "the answer was left out: it has {bytes} bytes, more than the {max_bytes} allowed"
+        ));
     }
     if is_deeper_than(&answer, MAX_ACTION_NESTING) {
         return Value::String(format!("the answer was left out: it is nested deeper than {MAX_ACTION_NESTING} levels"));

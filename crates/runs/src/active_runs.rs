@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, Default, Clone)]
 pub struct ActiveRuns(Arc<Mutex<HashMap<RunId, CancellationToken>>>);
 
-/// Registration of a run, until it is dropped: from before the run is on record until its end is. In between recovery
+/// Registration of a run, until it is dropped: from before the run is recorded until its end is. In between, recovery
 /// must not take the run for one of a dead process.
 #[derive(Debug)]
 pub struct ActiveRunGuard {
@@ -26,24 +26,24 @@ impl Drop for ActiveRunGuard {
 
 impl ActiveRuns {
     /// Registers a run.
-    pub fn register(&self, run_id: RunId, cancelled: CancellationToken) -> ActiveRunGuard {
-        self.lock().insert(run_id.clone(), cancelled);
+    pub fn register(&self, run_id: RunId, cancel_token: CancellationToken) -> ActiveRunGuard {
+        self.lock().insert(run_id.clone(), cancel_token);
         ActiveRunGuard { runs: self.clone(), run_id }
     }
 
-    /// True while the run is registered.
+    /// Returns true while the run is registered.
     pub fn contains(&self, run_id: &RunId) -> bool {
         self.lock().contains_key(run_id)
     }
 
-    /// True if no run is registered.
+    /// Returns true if no run is registered.
     pub fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
 
-    /// Cancels a run. Returns whether it is registered.
+    /// Cancels a run. Returns false if it is not registered.
     pub fn cancel(&self, run_id: &RunId) -> bool {
-        self.lock().get(run_id).inspect(|cancelled| cancelled.cancel()).is_some()
+        self.lock().get(run_id).inspect(|cancel_token| cancel_token.cancel()).is_some()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<RunId, CancellationToken>> {

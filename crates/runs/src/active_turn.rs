@@ -1,4 +1,4 @@
-//! A turn that is going on, as its session and its run reach it.
+//! Active turns: the part of a turn that its session and its run share.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -9,20 +9,20 @@ use tokio_util::sync::CancellationToken;
 use crate::journal::Journal;
 use crate::steering::Steering;
 
-/// A turn that is going on. The pipeline passes it to the model stage.
+/// An active turn. The pipeline passes it to the model stage.
 pub struct ActiveTurn {
     /// Journal that its run writes to.
     pub journal: Arc<Journal>,
     /// Cancels the turn.
     pub cancel_token: CancellationToken,
-    /// Events that arrive meanwhile.
+    /// Events that arrive during the turn.
     pub steering: Arc<Steering>,
-    /// The binding it runs under; without one nothing is done.
+    /// Binding of the turn. Without one, no run is started.
     pub binding: Option<Arc<Binding>>,
-    /// The newest entry of the tape that tells of one of its events.
+    /// Newest entry of the tape that records one of its events.
     pub begins_after: EntryId,
-    /// Its events, the lead first, with the entries of their messages where an interrupted run ingested them.
+    /// Its events, the lead first, each with the entry of its message if an interrupted run ingested it.
     pub events: Vec<(EventKey, Option<EntryId>)>,
-    /// A message of the same session interrupted the turn: its sender need not be told that the turn was cancelled.
+    /// A message of the same session interrupted the turn, so its sender is not notified of the cancellation.
     pub is_interrupted: AtomicBool,
 }

@@ -11,14 +11,14 @@ use crate::api_error::unauthorized_error;
 use crate::run::Run;
 use crate::spill;
 
-/// On the result of a call: the artifact that has the whole of it.
+/// Meta key on a tool result that names the artifact with the whole output.
 const ARTIFACT_META_KEY: &str = "artifact";
-/// Maximum length of a name, in bytes.
+/// Maximum length of the name of an artifact, in bytes.
 const MAX_ARTIFACT_NAME_LEN: usize = 255;
-/// Maximum size of a content.
+/// Maximum size of an artifact, in bytes.
 const MAX_ARTIFACT_BYTES: usize = 64 * 1024 * 1024;
 
-/// Keeps a content that the runner handed over as a result. It is durable with what follows.
+/// Stores an artifact that the runner yielded as a result. It is durable with the next commit.
 pub(crate) fn store_artifact(run: &Run, name: String, media_type: String, content: &str) -> Result<(), ApiError> {
     if !run.grant().may.artifacts.contains(&ArtifactOperation::Create) {
         return Err(unauthorized_error("artifacts"));
@@ -33,7 +33,7 @@ pub(crate) fn store_artifact(run: &Run, name: String, media_type: String, conten
     Ok(())
 }
 
-/// A content as an artifact of this run: what keeps it, and the entry that tells of it.
+/// Builds an artifact of this run: the artifact, the fact that stores its content, and the entry that records it.
 pub(crate) fn build_artifact(run: &Run, id: ArtifactId, new: NewArtifact) -> (Artifact, Fact, EntryDraft) {
     let content = run.environment.options.secret_masker.mask_bytes(new.content);
     let artifact = Artifact {
@@ -48,40 +48,40 @@ pub(crate) fn build_artifact(run: &Run, id: ArtifactId, new: NewArtifact) -> (Ar
     (artifact, fact, entry)
 }
 
-/// Writes the result of a call, and gives what the model gets of it: a text that is too long for the conversation
-/// becomes an artifact in the same commit, with a preview in its place. `did` is the tool, if it may have done
-/// something.
+/// Writes the result of a call and returns the output for the model. A text that is too long for the conversation becomes
+/// an artifact in the same commit, with a preview in its place. `effectful_tool` is the tool, if it may have effects.
 pub(crate) fn append_tool_result(
     run: &Run,
     call: &ToolCall,
     mut output: ToolOutput,
-    did: Option<String>,
+    effectful_tool: Option<String>,
 ) -> ToolOutput {
     let limit = run.environment.options.limits.spill_bytes;
     let Some(text) = spill::take_long_text(&mut output, limit) else {
-        run.append_atomic(Vec::new(), vec![EntryDraft::tool_result(&call.id, &output)], did);
+        run.append_atomic(Vec::new(), vec![EntryDraft::tool_result(&call.id, &output)], effectful_tool);
         return output;
     };
     let (name, media_type) = (call.function.name.clone(), "text/plain; charset=utf-8".to_owned());
     let id = run.next_artifact_id();
     let output = spill::with_preview(output, &text, &id, limit);
-    let (artifact, fact, told) = build_artifact(run, id, NewArtifact { name, media_type, content: text.into_bytes() });
+    let (artifact, fact, artifact_entry) =
+        build_artifact(run, id, NewArtifact { name, media_type, content: text.into_bytes() });
     let result = EntryDraft::tool_result(&call.id, &output).with_meta(ARTIFACT_META_KEY, json!(artifact.id));
-    run.append_atomic(vec![fact], vec![told, result], did);
+    run.append_atomic(vec![fact], vec![artifact_entry, result], effectful_tool);
     output
 }
 
-/// Refuses a content that is too large, or whose name is more than a name.
+/// Rejects an artifact that is too large or whose name is not a plain file name.
 pub(crate) fn check_artifact(new: &NewArtifact) -> Result<(), ApiError> {
     if new.content.len() > MAX_ARTIFACT_BYTES {
         let message = format!("an artifact has at most {MAX_ARTIFACT_BYTES} bytes");
         return Err(ApiError::new(ApiErrorCode::PayloadTooLarge, message));
     }
-    let is_name = |c: char| !c.is_control() && !matches!(c, '/' | '\\');
+    let is_name_char = |c: char| !c.is_control() && !matches!(c, '/' | '\\');
     if new.name.is_empty()
         || new.name.len() > MAX_ARTIFACT_NAME_LEN
         || new.name.starts_with('.')
-        || !new.name.chars().all(is_name)
+        || !new.name.chars().all(is_name_char)
     {
         let message = format!(
             "an artifact has a name of 1 to {MAX_ARTIFACT_NAME_LEN} bytes, without slashes or control characters, that does not \

@@ -11,7 +11,7 @@ use capstan_turn::{RunError, TurnError};
 pub struct BindingResolver(Arc<BindingStore>);
 
 impl BindingResolver {
-    /// Resolver over these bindings.
+    /// Resolver over the bindings of a store.
     pub fn new(store: BindingStore) -> Self {
         Self(Arc::new(store))
     }
@@ -22,15 +22,19 @@ impl BindingResolver {
     }
 
     /// Resolves the binding of an event: its own if it came with one, else the closest match.
-    pub async fn resolve(&self, event: &Event, own: Option<&Arc<Binding>>) -> Result<Option<Arc<Binding>>, TurnError> {
-        match own {
-            Some(own) => Ok(Some(Arc::clone(own))),
+    pub async fn resolve(
+        &self,
+        event: &Event,
+        own_binding: Option<&Arc<Binding>>,
+    ) -> Result<Option<Arc<Binding>>, TurnError> {
+        match own_binding {
+            Some(binding) => Ok(Some(Arc::clone(binding))),
             None => Ok(self.0.resolve(event).await.map_err(|error| binding_turn_error(&error))?.map(Arc::new)),
         }
     }
 }
 
-/// Failure of a turn whose event has no usable binding. The sender does not see how bindings are written.
+/// Failure of a turn whose binding cannot be read or resolved. The message is for the sender and omits the stored text.
 fn binding_turn_error(error: &BindingError) -> TurnError {
     let message = match error {
         BindingError::Store(error) => return error.clone().into(),

@@ -32,7 +32,7 @@ impl CancelWatcher {
                 continue;
             }
             if let Err(error) = self.cancel_requested_runs().await {
-                tracing::warn!(%error, "cancel requests could not be read");
+                tracing::warn!(%error, "cannot read cancel requests");
             }
         }
     }

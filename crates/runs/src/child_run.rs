@@ -20,9 +20,7 @@ use tokio::sync::mpsc;
 
 use crate::actions;
 use crate::api_error::store_api_error;
-use crate::results;
-use crate::results::next_event;
-use crate::results::{RunnerCall, runner_stream};
+use crate::results::{self, RunnerCall, next_event, runner_stream};
 use crate::run::call_limiter::CallLimiter;
 use crate::run::{ChildRun, MAX_QUEUED_STREAM_EVENTS, Run, TerminalResult, open_calls};
 
@@ -30,7 +28,6 @@ use crate::run::{ChildRun, MAX_QUEUED_STREAM_EVENTS, Run, TerminalResult, open_c
 const MAX_CHILD_DEPTH: u32 = 2;
 /// Name of the anchor at which the fork of a child begins.
 const CHILD_ANCHOR: &str = "subagent/start";
-
 /// Length to which the tool output of a child is truncated in the parent's stream, in bytes.
 const MAX_SHOWN_OUTPUT_BYTES: usize = 200;
 
@@ -44,12 +41,12 @@ pub(crate) async fn run_child(
         let message = format!("child runs can be nested at most {MAX_CHILD_DEPTH} deep: do the work in this run");
         return Err(ApiError::new(ApiErrorCode::InvalidArgument, message));
     }
-    let limit = remaining_time(parent, call.timeout);
-    let (child, from_api) = open_child(parent, call, limit).await?;
+    let timeout = child_timeout(parent, call.timeout);
+    let (child, from_api) = open_child(parent, call, timeout).await?;
     let end = tokio::select! {
         biased;
-        () = child.cancelled.cancelled() => Err(TurnError::Cancelled),
-        end = tokio::time::timeout(limit, drive_child(parent, &child, from_api, call_runner)) => end.unwrap_or(Err(TurnError::Timeout)),
+        () = child.cancel_token.cancelled() => Err(TurnError::Cancelled),
+        end = tokio::time::timeout(timeout, drive_child(parent, &child, from_api, call_runner)) => end.unwrap_or(Err(TurnError::Timeout)),
     };
     let status = match &end {
         Ok(None) => RunStatus::Completed,
@@ -79,7 +76,7 @@ pub(crate) fn end_open_children(parent: &Run, status: RunStatus) -> BoxFuture<'_
         let children = std::mem::take(&mut parent.progress().children);
         // The parent no longer waits for them, so they did not complete.
         let status = if status == RunStatus::Completed { RunStatus::Cancelled } else { status };
-        for ChildRun { run: child, active_guard: _until_it_has_ended } in children {
+        for ChildRun { run: child, active_guard: _registration } in children {
             if let Err(error) = close_child(parent, &child, status).await {
                 tracing::warn!(run_id = %child.id(), %error, "cannot record the end of a child run");
             }
@@ -109,19 +106,21 @@ pub async fn has_open_fork(tapes: &TapeRepository, run: &RunRecord) -> Result<bo
     Ok(fork.is_some_and(|fork| fork.state == ForkState::Open))
 }
 
-fn remaining_time(parent: &Run, asked: Option<Duration>) -> Duration {
-    let settings = &parent.environment.options;
-    let now = settings.clock.now().as_millis();
-    let left = parent.context.runtime.deadline.map(|deadline| deadline.as_millis().saturating_sub(now));
-    let left = left.map_or(settings.run_timeout, |left| Duration::from_millis(u64::try_from(left).unwrap_or_default()));
-    asked.map_or(left, |asked| asked.min(left))
+/// Timeout of a child: as requested, at most the remaining time of its parent.
+fn child_timeout(parent: &Run, requested: Option<Duration>) -> Duration {
+    let options = &parent.environment.options;
+    let now = options.clock.now().as_millis();
+    let remaining = parent.context.runtime.deadline.map(|deadline| deadline.as_millis().saturating_sub(now));
+    let remaining = remaining
+        .map_or(options.run_timeout, |millis| Duration::from_millis(u64::try_from(millis).unwrap_or_default()));
+    requested.map_or(remaining, |requested| requested.min(remaining))
 }
 
 /// Opens a child run: its fork, its record and its prompt are one commit.
 async fn open_child(
     parent: &Arc<Run>,
     call: ChildRunCall,
-    limit: Duration,
+    timeout: Duration,
 ) -> Result<(Arc<Run>, mpsc::Receiver<StreamEvent>), ApiError> {
     let environment = &parent.environment;
     parent.flush().await.map_err(|error| store_api_error(&error))?;
@@ -131,7 +130,7 @@ async fn open_child(
     let fork = TapeName::parse(format!("{}__{run_id}", parent.journal.tape()))
         .map_err(|error| ApiError::new(ApiErrorCode::RuntimeError, error.to_string()))?;
     let budget = Arc::new(parent.budget.child(call.max_steps.map(u64::from), call.max_tokens));
-    let context = child_context(parent, &call, &run_id, &fork, limit, budget.remaining_steps());
+    let context = child_context(parent, &call, &run_id, &fork, timeout, budget.remaining_steps());
     let journal = Arc::new(parent.journal.for_fork(fork.clone()));
     let (events, from_api) = mpsc::channel(MAX_QUEUED_STREAM_EVENTS);
     let child = Arc::new(Run {
@@ -144,12 +143,12 @@ async fn open_child(
         served_events: Vec::new(),
         steering: Arc::default(),
         state: parent.state.clone(),
-        cancelled: parent.cancelled.child_token(),
+        cancel_token: parent.cancel_token.child_token(),
         events,
         budget,
         depth: parent.depth + 1,
         progress: Mutex::default(),
-        call_limiter: CallLimiter::new(environment.options.limits.api, limit),
+        call_limiter: CallLimiter::new(environment.options.limits.api, timeout),
     });
     child.journal.push(Fact::ForkTape { fork: fork.clone(), parent: parent.journal.tape().clone(), position });
     child.journal.push(Fact::OpenRun(Box::new(RunRecord {
@@ -177,8 +176,8 @@ async fn open_child(
     }
     child.ingest_prompt();
     child.journal.start_run(&run_id);
-    let goes_on = environment.active_runs.register(run_id, child.cancelled.clone());
-    parent.progress().children.push(ChildRun { run: Arc::clone(&child), active_guard: goes_on });
+    let active_guard = environment.active_runs.register(run_id, child.cancel_token.clone());
+    parent.progress().children.push(ChildRun { run: Arc::clone(&child), active_guard });
     if let Err(error) = child.flush().await {
         remove_child(parent, &child);
         return Err(store_api_error(&error));
@@ -191,11 +190,11 @@ fn child_context(
     call: &ChildRunCall,
     run_id: &RunId,
     fork: &TapeName,
-    limit: Duration,
+    timeout: Duration,
     max_steps: Option<u64>,
 ) -> RunContext {
     let now = parent.environment.options.clock.now();
-    let limit = i64::try_from(limit.as_millis()).unwrap_or(i64::MAX);
+    let timeout = i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX);
     // Commands are for users: a prompt that begins with a comma must stay a prompt.
     let prompt = match parse_command_line(&call.prompt.text()) {
         Some(_) => Content::Text(format!("Task: {}", call.prompt.text())),
@@ -203,7 +202,7 @@ fn child_context(
     };
     let mut config = parent.context.config.clone();
     config.insert("max_steps".to_owned(), json!(max_steps));
-    let may_have_children = parent.depth + 1 < MAX_CHILD_DEPTH;
+    let can_have_children = parent.depth + 1 < MAX_CHILD_DEPTH;
     RunContext {
         run_id: run_id.clone(),
         input: EventInput { text: Some(prompt.text()), ..EventInput::default() },
@@ -211,13 +210,13 @@ fn child_context(
             grant: capstan_policy::restrict_grant(
                 parent.grant(),
                 &to_own_names(parent, &call.tools),
-                may_have_children,
+                can_have_children,
             ),
         },
         context: HistoryHandles { tape: fork.clone() },
         runtime: RuntimeContext {
             started_at: now,
-            deadline: Some(now.plus_millis(limit)),
+            deadline: Some(now.plus_millis(timeout)),
             ..parent.context.runtime.clone()
         },
         config,
@@ -261,20 +260,20 @@ async fn drive_child(
 /// Converts an event of a child for its parent's stream: tool calls, the first line of their results, and usage. Text
 /// and errors of a child are for its parent alone.
 fn to_parent_event(child: &RunId, event: StreamEvent) -> Option<StreamEvent> {
-    let id = |call: &str| format!("{child}/{call}");
-    let name = |tool: &str| format!("subagent/{tool}");
+    let qualified_id = |call: &str| format!("{child}/{call}");
+    let qualified_name = |tool: &str| format!("subagent/{tool}");
     match event {
         StreamEvent::ToolCall { call } => {
-            let (id, name) = (id(&call.id), name(&call.function.name));
+            let (id, name) = (qualified_id(&call.id), qualified_name(&call.function.name));
             Some(StreamEvent::ToolCall { call: ToolCall::new(id, name, call.function.arguments) })
         }
-        StreamEvent::ToolResult { call_id, name: tool, output } => {
+        StreamEvent::ToolResult { call_id, name, output } => {
             let text = output.text();
             let line = text.lines().next().unwrap_or_default();
             let shown = &line[..line.floor_char_boundary(MAX_SHOWN_OUTPUT_BYTES)];
             let ellipsis = if shown.len() < text.trim_end().len() { " ..." } else { "" };
             let output = ToolOutput { content: Content::Text(format!("{shown}{ellipsis}")), is_error: output.is_error };
-            Some(StreamEvent::ToolResult { call_id: id(&call_id), name: name(&tool), output })
+            Some(StreamEvent::ToolResult { call_id: qualified_id(&call_id), name: qualified_name(&name), output })
         }
         StreamEvent::Usage { .. } | StreamEvent::Waiting { .. } => Some(event),
         StreamEvent::Text { .. }
@@ -299,12 +298,12 @@ async fn close_child(parent: &Run, child: &Run, status: RunStatus) -> Result<(),
     child.journal.push(Fact::EndRun { run_id: child.id().clone(), status, usage: usage.clone(), ended_at: at });
     child.journal.push(Fact::CloseFork { fork: child.journal.tape().clone(), is_merged: false });
     child.journal.extend(actions::report_actions_to_parent(child, parent).into_iter().collect());
-    let recorded = child.flush().await;
+    let committed = child.flush().await;
     if let Some(usage) = &usage {
         parent.add_usage(usage);
     }
     remove_child(parent, child);
-    recorded.map_err(|error| store_api_error(&error))
+    committed.map_err(|error| store_api_error(&error))
 }
 
 fn remove_child(parent: &Run, child: &Run) {

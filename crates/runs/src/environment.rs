@@ -51,8 +51,8 @@ pub struct RunDependencies<'a> {
 
 impl RunEnvironment {
     /// Environment of the runners, models, tools and knowledge bases that the start-up hooks provide.
-    pub fn from_hooks(parts: RunDependencies<'_>, options: RunOptions) -> Result<Self, HookError> {
-        let RunDependencies { hooks, tapes, workspace_id, bindings, channels } = parts;
+    pub fn from_hooks(dependencies: RunDependencies<'_>, options: RunOptions) -> Result<Self, HookError> {
+        let RunDependencies { hooks, tapes, workspace_id, bindings, channels } = dependencies;
         let view = hooks.call_first_sync::<BuildTapeContext>(&())?.map(|decided| decided.value);
         let knowledge =
             hooks.collect_provided::<ProvideKnowledge, Arc<dyn KnowledgeSource>>(|source| source.knowledge_base().id);
@@ -94,8 +94,8 @@ impl RunEnvironment {
         self.runners.iter().find(|runner| runner.descriptor().id == *id)
     }
 
-    /// Whether a run of this runner may have effects that the host does not see: those of the runner itself, or of a
-    /// plugin that replaces it.
+    /// Returns true if a run of this runner may have effects that the host does not see: those of the runner itself, or
+    /// of a plugin that takes its place.
     pub(crate) fn can_bypass_host(&self, runner: &Descriptor) -> bool {
         !runner.capabilities.effects_through_host || self.has_model_stage_override
     }

@@ -81,7 +81,7 @@ impl BlobContent {
 }
 
 impl CallContentCache {
-    /// The blobs of these tools.
+    /// Blobs of a list of tools.
     fn tool_contents(&self, tools: &ToolList) -> Arc<ToolContents> {
         if let Some((last, contents)) = &*lock_cache(&self.tools)
             && last == tools
@@ -95,7 +95,7 @@ impl CallContentCache {
         contents
     }
 
-    /// The blob of a message.
+    /// Blob of a message.
     fn message_content(&self, message: &Value) -> BlobContent {
         if !matches!(message["role"].as_str(), Some("system" | "developer")) {
             return BlobContent::from_value(message);
@@ -111,17 +111,17 @@ impl CallContentCache {
     }
 }
 
-fn lock_cache<T>(last: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_cache<T>(cache: &Mutex<T>) -> MutexGuard<'_, T> {
     // A poisoned lock is harmless: values are replaced as a whole.
-    last.lock().unwrap_or_else(PoisonError::into_inner)
+    cache.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The facts that record a call: blobs of its contents, and the entry that refers to them.
+/// Records a call: returns the facts that store its contents, and the entry that refers to them.
 pub(crate) fn record_model_call(
     body: &RequestBody,
     model: &ModelId,
     call: u32,
-    common: &CallContentCache,
+    cache: &CallContentCache,
 ) -> (Vec<Fact>, EntryDraft) {
     let mut facts = Vec::new();
     let mut store_blob = |content: BlobContent| {
@@ -129,12 +129,12 @@ pub(crate) fn record_model_call(
         content.hash
     };
     let tool_list = (!body.tools.is_empty()).then(|| {
-        let tools = common.tool_contents(&body.tools);
+        let tools = cache.tool_contents(&body.tools);
         tools.items.iter().cloned().for_each(|tool| drop(store_blob(tool)));
         store_blob(tools.list.clone())
     });
     let messages: Vec<BlobHash> =
-        body.messages.iter().map(|message| store_blob(common.message_content(message))).collect();
+        body.messages.iter().map(|message| store_blob(cache.message_content(message))).collect();
     let lists = messages.chunks_exact(HASHES_PER_LIST);
     let record = ModelCallRecord {
         call,
@@ -157,7 +157,7 @@ pub struct ModelCallReader<'a> {
 }
 
 impl ModelCallReader<'_> {
-    /// The calls of a run, in order; `None` if there is no such run.
+    /// Calls of a run, in order; `None` if there is no such run.
     pub async fn read_run(&self, run_id: &RunId) -> Result<Option<Vec<RecordedModelCall>>, StoreError> {
         let store = self.tapes.store();
         let Some(run) = store.run(run_id).await? else { return Ok(None) };
@@ -175,28 +175,28 @@ impl ModelCallReader<'_> {
 }
 
 async fn restore_call(store: &dyn Store, run_id: &RunId, entry: &Entry) -> Result<RecordedModelCall, StoreError> {
-    let what = || format!("the call recorded in entry {}", entry.id);
-    let event = TapeEvent::read(entry).map_err(|error| StoreError::corrupt(what(), error))?;
+    let subject = || format!("the call recorded in entry {}", entry.id);
+    let event = TapeEvent::read(entry).map_err(|error| StoreError::corrupt(subject(), error))?;
     let Some(TapeEvent::ModelCall(record)) = event else {
-        return Err(StoreError::corrupt(what(), "the entry is not a model.call event"));
+        return Err(StoreError::corrupt(subject(), "the entry is not a model.call event"));
     };
-    let content = async |hash: &BlobHash| {
+    let read_blob = async |hash: &BlobHash| {
         let bytes = store.blob(hash).await?;
-        bytes.ok_or_else(|| StoreError::corrupt(what(), format!("content {hash} is missing")))
+        bytes.ok_or_else(|| StoreError::corrupt(subject(), format!("content {hash} is missing")))
     };
-    let list = async |hash: &BlobHash| parse_blob::<Vec<BlobHash>>(&content(hash).await?, what);
+    let read_list = async |hash: &BlobHash| parse_blob::<Vec<BlobHash>>(&read_blob(hash).await?, subject);
     let mut messages = Vec::new();
     for earlier in &record.earlier {
-        messages.extend(list(earlier).await?);
+        messages.extend(read_list(earlier).await?);
     }
     messages.extend(record.messages);
     let tool_hashes = match &record.tool_list {
-        Some(tools) => list(tools).await?,
+        Some(tools) => read_list(tools).await?,
         None => record.tools,
     };
     let mut contents = Vec::new();
     for hash in messages.iter().chain(&tool_hashes).chain(&record.rest) {
-        contents.push(parse_blob(&content(hash).await?, what)?);
+        contents.push(parse_blob(&read_blob(hash).await?, subject)?);
     }
     let mut tools = contents.split_off(messages.len());
     let rest = tools.split_off(tool_hashes.len()).pop();
@@ -212,8 +212,8 @@ async fn restore_call(store: &dyn Store, run_id: &RunId, entry: &Entry) -> Resul
     })
 }
 
-fn parse_blob<T: DeserializeOwned>(bytes: &[u8], what: impl Fn() -> String) -> Result<T, StoreError> {
-    serde_json::from_slice(bytes).map_err(|error| StoreError::corrupt(what(), error))
+fn parse_blob<T: DeserializeOwned>(bytes: &[u8], subject: impl Fn() -> String) -> Result<T, StoreError> {
+    serde_json::from_slice(bytes).map_err(|error| StoreError::corrupt(subject(), error))
 }
 
 #[cfg(test)]
@@ -244,8 +244,8 @@ mod tests {
     async fn g10_a_call_of_any_length_is_restored() {
         let store = Arc::new(MemoryStore::new());
         for length in [1, HASHES_PER_LIST - 1, HASHES_PER_LIST, HASHES_PER_LIST + 1, 5 * HASHES_PER_LIST + 3] {
-            let (contents, entry) = record_model_call(&body(length), &model(), 1, &CallContentCache::default());
-            store.commit(Batch { facts: contents, ..Batch::new() }).await.unwrap();
+            let (facts, entry) = record_model_call(&body(length), &model(), 1, &CallContentCache::default());
+            store.commit(Batch { facts, ..Batch::new() }).await.unwrap();
             let entry = entry.into_entry(EntryId(1), Timestamp::from_millis(0), &[]);
             let call = restore_call(store.as_ref(), &RunId::new("r"), &entry).await.unwrap();
             let texts: Vec<_> = call.messages.iter().map(|message| message["content"].as_str().unwrap()).collect();
@@ -257,18 +257,18 @@ mod tests {
     #[tokio::test]
     async fn p15_tools_are_recorded_as_one_list_and_the_older_format_is_still_read() {
         let store = Arc::new(MemoryStore::new());
-        let common = CallContentCache::default();
+        let cache = CallContentCache::default();
         let sets = [vec![json!({"name": "a"}), json!({"name": "b"})], vec![json!({"name": "c"})], Vec::new()];
         let lists = sets.map(ToolList::from_iter);
         let equal_lists = lists.iter().map(|tools| tools.iter().cloned().collect());
         for tools in lists.iter().cloned().chain(equal_lists).chain(lists.iter().cloned()) {
             let body = RequestBody { tools: tools.clone(), ..body(1) };
-            let (contents, entry) = record_model_call(&body, &model(), 1, &common);
-            let hashes: Vec<_> = contents
+            let (facts, entry) = record_model_call(&body, &model(), 1, &cache);
+            let hashes: Vec<_> = facts
                 .iter()
                 .filter_map(|fact| if let Fact::PutBlob { hash, .. } = fact { Some(hash.clone()) } else { None })
                 .collect();
-            store.commit(Batch { facts: contents, ..Batch::new() }).await.unwrap();
+            store.commit(Batch { facts, ..Batch::new() }).await.unwrap();
             let entry = entry.into_entry(EntryId(1), Timestamp::from_millis(0), &[]);
             let mut older_format = entry.clone();
             let restored = async |entry| restore_call(store.as_ref(), &RunId::new("r"), entry).await.unwrap().tools;
@@ -284,12 +284,12 @@ mod tests {
     #[tokio::test]
     async fn p15_each_call_is_restored_with_its_own_system_prompt() {
         let store = Arc::new(MemoryStore::new());
-        let common = CallContentCache::default();
+        let cache = CallContentCache::default();
         for text in ["one", "two", "two", "one"] {
             let messages = vec![json!({"role": "system", "content": text}), json!({"role": "user", "content": "hi"})];
-            let (contents, entry) =
-                record_model_call(&RequestBody { messages: messages.clone(), ..body(1) }, &model(), 1, &common);
-            store.commit(Batch { facts: contents, ..Batch::new() }).await.unwrap();
+            let (facts, entry) =
+                record_model_call(&RequestBody { messages: messages.clone(), ..body(1) }, &model(), 1, &cache);
+            store.commit(Batch { facts, ..Batch::new() }).await.unwrap();
             let entry = entry.into_entry(EntryId(1), Timestamp::from_millis(0), &[]);
             assert_eq!(restore_call(store.as_ref(), &RunId::new("r"), &entry).await.unwrap().messages, messages);
         }
@@ -300,8 +300,8 @@ mod tests {
         let mut blobs = BTreeSet::new();
         let mut sizes = Vec::new();
         for length in (2..=1000).step_by(2) {
-            let (contents, entry) = record_model_call(&body(length), &model(), 1, &CallContentCache::default());
-            blobs.extend(contents.into_iter().map(|fact| match fact {
+            let (facts, entry) = record_model_call(&body(length), &model(), 1, &CallContentCache::default());
+            blobs.extend(facts.into_iter().map(|fact| match fact {
                 Fact::PutBlob { hash, .. } => hash,
                 other => panic!("not a blob: {other:?}"),
             }));

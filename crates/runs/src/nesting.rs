@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// Maximum nesting of such data: less than the limit of a tape, because the host wraps it in entries.
 pub(crate) const MAX_RUNNER_NESTING: usize = 100;
-const _: () = assert!(MAX_RUNNER_NESTING + 10 < capstan_tape::MAX_NESTING_DEPTH, "entries add some levels around it");
+const _: () = assert!(MAX_RUNNER_NESTING + 10 < capstan_tape::MAX_NESTING_DEPTH, "entries add some levels");
 
 /// Data with a nesting limit.
 pub(crate) trait NestingLimit {
@@ -27,13 +27,13 @@ impl NestingLimit for JsonObject {
 
 impl NestingLimit for Content {
     fn is_too_deep(&self) -> bool {
-        let is_deep = |part: &ContentPart| match part {
+        let is_part_too_deep = |part: &ContentPart| match part {
             ContentPart::Known(_) => false,
             ContentPart::Other(fields) => fields.is_too_deep(),
         };
         match self {
             Self::Text(_) => false,
-            Self::Parts(parts) => parts.iter().any(is_deep),
+            Self::Parts(parts) => parts.iter().any(is_part_too_deep),
         }
     }
 }
@@ -45,8 +45,8 @@ impl NestingLimit for ToolCall {
 }
 
 /// Rejects data that could not be read back from a tape.
-pub(crate) fn check_nesting(what: &impl NestingLimit) -> Result<(), ApiError> {
-    if what.is_too_deep() { Err(ApiError::new(ApiErrorCode::InvalidArgument, nesting_error_message())) } else { Ok(()) }
+pub(crate) fn check_nesting(data: &impl NestingLimit) -> Result<(), ApiError> {
+    if data.is_too_deep() { Err(ApiError::new(ApiErrorCode::InvalidArgument, nesting_error_message())) } else { Ok(()) }
 }
 
 /// Message of the errors about nesting.

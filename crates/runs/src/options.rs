@@ -8,12 +8,12 @@ use capstan_protocol::{Clock, ModelId, ModelOptions};
 
 use crate::api_limits::ApiLimits;
 
-/// Options of a host.
+/// Options of the runs of a host.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
-    /// Workspace of its sessions.
+    /// Workspace of the sessions.
     pub workspace: WorkspaceDir,
-    /// The default model of a run.
+    /// Default model of a run.
     pub model: ModelId,
     /// Models to try, in order, if a model fails before the first token of its reply.
     pub fallback_models: Vec<ModelId>,
@@ -25,7 +25,7 @@ pub struct RunOptions {
     pub limits: RunLimits,
     /// Masks secrets in tool output.
     pub secret_masker: SecretMasker,
-    /// The clock.
+    /// Clock of the host.
     pub clock: Clock,
 }
 

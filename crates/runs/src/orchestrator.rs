@@ -1,4 +1,4 @@
-//! The only way to run.
+//! Orchestrator: the model stage of a turn, and the only way to start a run.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,24 +15,19 @@ use capstan_tape::{EntryDraft, Fact, RunRecord, RunStatus};
 use capstan_turn::{ModelStage, StageEventSink, StageInput, StageOutcome, StageReport, TurnError};
 use tokio::sync::mpsc;
 
-use crate::actions;
 use crate::active_runs::ActiveRunGuard;
 use crate::active_turn::ActiveTurn;
-use crate::api;
-use crate::child_run;
 use crate::environment::RunEnvironment;
 use crate::journal::Journal;
-use crate::plugin_runner;
-use crate::results;
-use crate::results::{next_event, runner_stream};
+use crate::results::{self, next_event, runner_stream};
 use crate::run::call_limiter::CallLimiter;
-use crate::run::open_calls;
-use crate::run::{MAX_QUEUED_STREAM_EVENTS, Run, TerminalResult};
+use crate::run::{MAX_QUEUED_STREAM_EVENTS, Run, TerminalResult, open_calls};
+use crate::{actions, api, child_run, plugin_runner};
 
-/// A run that has written nothing for so long is put on record by itself, so that it can be found and cancelled.
+/// Delay after which a run that has written nothing yet is recorded, so that it can be found and cancelled.
 const RUN_RECORD_DELAY: Duration = Duration::from_secs(1);
 
-/// Runs the model stage of turns: one run for each, under the binding that its events have.
+/// Runs the model stage of turns: one run per turn, under the binding of its events.
 pub struct Orchestrator {
     /// Environment that its runs share.
     pub environment: Arc<RunEnvironment>,
@@ -45,9 +40,9 @@ pub struct RunReport {
     pub run_id: RunId,
     /// Usage of the run, as far as known.
     pub usage: Option<Usage>,
-    /// No output was given, so the turn goes on with the prompt as the reply.
+    /// The run has no output, so the prompt becomes the reply of the turn.
     pub has_no_output: bool,
-    /// Kept until the end of the run is on record.
+    /// Registration of the run, held until its end is recorded.
     pub active_guard: ActiveRunGuard,
 }
 
@@ -58,16 +53,16 @@ impl ModelStage for Orchestrator {
 
     async fn run(&self, input: StageInput, turn: &ActiveTurn, events: &dyn StageEventSink) -> StageReport<RunReport> {
         let Some(binding) = &turn.binding else {
-            tracing::info!(event = %input.inbound.event_id, "no binding fits, so nothing is done");
+            tracing::info!(event = %input.inbound.event_id, "no binding matches the event; it is ignored");
             return StageReport { outcome: Ok(StageOutcome::Silent), run: None };
         };
         let (events_tx, from_api) = mpsc::channel(MAX_QUEUED_STREAM_EVENTS);
         let (run, active_guard) = match self.open_run(&input, binding, turn, events_tx).await {
-            Ok(opened) => opened,
+            Ok(run_and_guard) => run_and_guard,
             Err(error) => return StageReport { outcome: Err(error), run: None },
         };
         let outcome = tokio::select! {
-            // First: a tool that sees the cancellation too must not make the run look as if it had ended by itself.
+            // Polled first: a tool that also sees the cancellation must not make the run end as if by itself.
             biased;
             () = turn.cancel_token.cancelled() => Err(TurnError::Cancelled),
             end = tokio::time::timeout(self.environment.options.run_timeout, self.drive_run(&run, &input, from_api, events)) => {
@@ -76,7 +71,7 @@ impl ModelStage for Orchestrator {
             never = self.record_after_delay(&turn.journal) => match never {},
         };
         run.revoke_api(run_status(&outcome));
-        // What it had begun and not ended was dropped with it.
+        // Open child runs and calls were dropped with the run.
         child_run::end_open_children(&run, run_status(&outcome)).await;
         open_calls::notify_interrupted_calls(&run).await;
         let usage = self.close_run(&run, &outcome);
@@ -101,7 +96,7 @@ impl Orchestrator {
         let bypasses_host = self.environment.can_bypass_host(&descriptor);
         let grant = compute_grant(&descriptor.permissions, binding, EventScope::from(&*input.inbound));
         let context = self.build_context(input, binding, turn, now, RunResources { grant });
-        // From before it is on record: nobody may take it for a run of a dead process.
+        // Registered before it is recorded: recovery must not take it for a run of a dead process.
         let active_guard = self.environment.active_runs.register(context.run_id.clone(), turn.cancel_token.clone());
         turn.journal.push(Fact::OpenRun(Box::new(RunRecord {
             run_id: context.run_id.clone(),
@@ -122,8 +117,8 @@ impl Orchestrator {
             cancel_requested: false,
         })));
         if bypasses_host {
-            // What it does the host does not see, so that it began must be on record before it does anything. Every
-            // other run is on record with the first thing it does.
+            // The host does not see its effects, so its start must be durable before the first of them. Any other run
+            // is recorded together with its first write.
             turn.journal.start_run(&context.run_id);
             turn.journal.flush().await?;
         }
@@ -138,7 +133,7 @@ impl Orchestrator {
             served_events: turn.events.clone(),
             steering: Arc::clone(&turn.steering),
             state: input.state.clone(),
-            cancelled: turn.cancel_token.clone(),
+            cancel_token: turn.cancel_token.clone(),
             events,
             budget: Arc::new(Budget::new(limits.max_steps, limits.max_run_tokens)),
             depth: 0,
@@ -148,12 +143,13 @@ impl Orchestrator {
         Ok((Arc::new(run), active_guard))
     }
 
-    /// Most runs soon write something, and are on record with it.
+    /// Records a run that has written nothing for a while. Most runs are recorded earlier, together with their first
+    /// write. Never returns.
     async fn record_after_delay(&self, journal: &Arc<Journal>) -> Infallible {
         tokio::time::sleep(RUN_RECORD_DELAY).await;
         if let Err(error) = journal.flush().await {
-            // What the run writes next fails too, and says so.
-            tracing::warn!(%error, "a run could not be put on record");
+            // Not fatal here: the next write of the run fails too, and reports it.
+            tracing::warn!(%error, "cannot record a run");
         }
         std::future::pending().await
     }
@@ -167,8 +163,8 @@ impl Orchestrator {
         resources: RunResources,
     ) -> RunContext {
         let event = (*input.inbound).clone();
-        let settings = &self.environment.options;
-        let timeout = i64::try_from(settings.run_timeout.as_millis()).unwrap_or(i64::MAX);
+        let options = &self.environment.options;
+        let timeout = i64::try_from(options.run_timeout.as_millis()).unwrap_or(i64::MAX);
         RunContext {
             run_id: RunId::generate(),
             trigger: RunTrigger { kind: event.event_type.clone(), binding_id: binding.binding_id.clone() },
@@ -185,7 +181,7 @@ impl Orchestrator {
             context: HistoryHandles { tape: turn.journal.tape().clone() },
             state: input.state.values(),
             runtime: RuntimeContext {
-                workspace: settings.workspace.to_text(),
+                workspace: options.workspace.to_text(),
                 started_at: now,
                 deadline: Some(now.plus_millis(timeout)),
             },
@@ -196,7 +192,7 @@ impl Orchestrator {
         }
     }
 
-    /// Lets the model hooks decide, and journals what whoever decided does.
+    /// Calls the model hooks, and journals the events of the stream they decide on: the runner's or a plugin's.
     async fn drive_run(
         &self,
         run: &Arc<Run>,
@@ -219,23 +215,23 @@ impl Orchestrator {
             run.ingest_message();
             return Ok(StageOutcome::NoOutput);
         };
-        let is_stand_in = !run.progress().runner_started;
+        let is_plugin_run = !run.progress().runner_started;
         let plugin = decided.plugin.clone();
-        let who = || if is_stand_in { format!("the plugin {plugin}") } else { run.runner_label() };
-        let crashed = |error: &TurnError| {
+        let source_label = || if is_plugin_run { format!("the plugin {plugin}") } else { run.runner_label() };
+        let record_crash = |error: &TurnError| {
             run.save_partial();
             run.append(EntryDraft::error("run_model", &error.public_message()));
         };
-        while let Some(event) = next_event(&mut decided.value, who).await.inspect_err(crashed)? {
-            if is_stand_in {
+        while let Some(event) = next_event(&mut decided.value, source_label).await.inspect_err(record_crash)? {
+            if is_plugin_run {
                 plugin_runner::record_plugin_event(run, &event).await;
             }
             events.emit(&event).await;
-            if is_stand_in && run.progress().terminal.is_some() {
+            if is_plugin_run && run.progress().terminal.is_some() {
                 break;
             }
         }
-        if is_stand_in {
+        if is_plugin_run {
             plugin_runner::finish_plugin_run(run);
         }
         let terminal = run.progress().terminal.clone();
@@ -246,14 +242,14 @@ impl Orchestrator {
         }
     }
 
-    /// Writes the end of the run into the journal; it is committed with the turn's outcome. Returns the usage of the run.
-    fn close_run(&self, run: &Run, end: &Result<StageOutcome, TurnError>) -> Option<Usage> {
-        if end.is_err() {
+    /// Writes the end of the run to the journal; it is committed with the turn's outcome. Returns the usage of the run.
+    fn close_run(&self, run: &Run, outcome: &Result<StageOutcome, TurnError>) -> Option<Usage> {
+        if outcome.is_err() {
             run.save_partial();
         }
         actions::end_open_actions(run);
         results::record_anomalies(run);
-        let status = run_status(end);
+        let status = run_status(outcome);
         let usage = run.progress().usage.clone();
         run.journal.push(Fact::EndRun {
             run_id: run.id().clone(),
@@ -265,8 +261,8 @@ impl Orchestrator {
     }
 }
 
-fn run_status(end: &Result<StageOutcome, TurnError>) -> RunStatus {
-    match end {
+fn run_status(outcome: &Result<StageOutcome, TurnError>) -> RunStatus {
+    match outcome {
         Ok(_) => RunStatus::Completed,
         Err(TurnError::Cancelled) => RunStatus::Cancelled,
         Err(TurnError::Timeout) => RunStatus::Timeout,

@@ -30,23 +30,23 @@ impl std::io::Write for ByteCounter {
     }
 }
 
-/// A value as JSON. One that cannot be written has the maximum size.
+/// Size of a value as JSON, in bytes. A value that cannot be serialized has the maximum size.
 pub(crate) fn json_size(value: &impl Serialize) -> u64 {
     let mut counter = ByteCounter(0);
     serde_json::to_writer(&mut counter, value).map_or(u64::MAX, |()| counter.0)
 }
 
-/// A text.
+/// Size of a text.
 pub(crate) fn text_size(text: &str) -> u64 {
     text.len() as u64
 }
 
-/// An optional text, such as a cursor.
+/// Size of an optional text, such as a cursor.
 pub(crate) fn optional_text_size(text: Option<&str>) -> u64 {
     text.map_or(0, text_size)
 }
 
-/// A content, images in it included.
+/// Size of a content, including images.
 pub(crate) fn content_size(content: &Content) -> u64 {
     match content {
         Content::Text(text) => text_size(text),
@@ -54,7 +54,7 @@ pub(crate) fn content_size(content: &Content) -> u64 {
     }
 }
 
-/// A part of a content.
+/// Size of a part of a content.
 pub(crate) fn content_part_size(part: &ContentPart) -> u64 {
     match part {
         ContentPart::Known(KnownPart::Text { text }) => text_size(text),
@@ -63,36 +63,36 @@ pub(crate) fn content_part_size(part: &ContentPart) -> u64 {
     }
 }
 
-/// Tool calls, with everything that is written of them, without serialising them.
+/// Size of tool calls with all their fields, computed without serializing them.
 pub(crate) fn tool_calls_size(calls: &[ToolCall]) -> u64 {
-    let of_call = |call: &ToolCall| {
+    let call_size = |call: &ToolCall| {
         let ToolCall { id, kind, function, extra } = call;
         let texts = [id, kind, &function.name, &function.arguments];
         TOOL_CALL_OVERHEAD_BYTES + texts.into_iter().map(|text| text_size(text)).sum::<u64>() + extra_size(extra)
     };
-    calls.iter().map(of_call).sum()
+    calls.iter().map(call_size).sum()
 }
 
-/// Extra keys, which are rare.
+/// Size of extra fields, which are rare.
 fn extra_size(extra: &JsonObject) -> u64 {
     if extra.is_empty() { 0 } else { json_size(extra) }
 }
 
-/// A request to a model, without its tools. It is long and made for every step, so it is not serialised.
+/// Size of a model request without its tools, computed without serializing it: it is long and made for every step.
 pub(crate) fn model_call_size(call: &ModelCall) -> u64 {
-    let of_message = |message: &ChatMessage| {
+    let message_size = |message: &ChatMessage| {
         let ChatMessage { role: _, content, tool_calls, tool_call_id, name, extra } = message;
         let names: u64 = [tool_call_id, name].into_iter().flatten().map(|name| text_size(name)).sum();
         content_size(content) + tool_calls_size(tool_calls) + names + extra_size(extra)
     };
-    text_size(&call.system) + call.messages.iter().map(of_message).sum::<u64>()
+    text_size(&call.system) + call.messages.iter().map(message_size).sum::<u64>()
 }
 
-/// Tools of a request to a model.
+/// Size of the tools of a model request.
 pub(crate) fn tool_specs_size(tools: &[ToolSpec]) -> u64 {
-    let of_tool = |tool: &ToolSpec| {
+    let tool_size = |tool: &ToolSpec| {
         let ToolSpec { name, description, parameters } = tool;
         text_size(name.as_str()) + text_size(description) + json_size(parameters)
     };
-    tools.iter().map(of_tool).sum()
+    tools.iter().map(tool_size).sum()
 }

@@ -1,12 +1,13 @@
-//! A plugin's `run_model` or `run_model_stream`, standing in for the binding's runner inside the same run.
+//! Plugin runs: a plugin's `run_model` or `run_model_stream` takes the place of the binding's runner in the same run.
 
 use capstan_protocol::{ResultBody, RunResult, StreamEvent};
+use capstan_tape::EntryDraft;
 use capstan_turn::RunError;
 
 use crate::results;
 use crate::run::{Run, TerminalResult};
 
-/// Journals what a stand-in emits, as if a runner had yielded it.
+/// Journals an event of the plugin's stream, as if a runner had yielded it.
 pub(crate) async fn record_plugin_event(run: &Run, event: &StreamEvent) {
     let body = match event.clone() {
         StreamEvent::Text { delta } => ResultBody::MessageDelta { delta },
@@ -25,28 +26,30 @@ pub(crate) async fn record_plugin_event(run: &Run, event: &StreamEvent) {
     results::handle_result(run, RunResult::from(body)).await;
 }
 
-/// The stand-in's stream has ended: its text becomes one message. Errors and nothing else are a failure.
+/// Ends a plugin run: the streamed text becomes one message. A stream with an error and no text is a failure.
 pub(crate) fn finish_plugin_run(run: &Run) {
     let terminal = run.progress().terminal.clone();
     if let Some(TerminalResult::Failed(failure)) = terminal {
         run.save_partial();
-        run.append(capstan_tape::EntryDraft::error("run_model", &failure.message));
+        run.append(EntryDraft::error("run_model", &failure.message));
         return;
     }
     run.flush_runner_tool_calls();
-    let (text, said_before, last_error) = {
+    let (text, has_completed_text, last_error) = {
         let mut progress = run.progress();
-        let said_before = !progress.completed_text.is_empty();
-        (std::mem::take(&mut progress.partial_text), said_before, progress.last_error.take())
+        let has_completed_text = !progress.completed_text.is_empty();
+        (std::mem::take(&mut progress.partial_text), has_completed_text, progress.last_error.take())
     };
     let terminal = match last_error {
-        Some(message) if text.is_empty() && !said_before => TerminalResult::Failed(RunError { message, code: None }),
+        Some(message) if text.is_empty() && !has_completed_text => {
+            TerminalResult::Failed(RunError { message, code: None })
+        }
         _ => TerminalResult::Completed { silent: false },
     };
     run.ingest_message();
     if let TerminalResult::Failed(failure) = &terminal {
-        run.append(capstan_tape::EntryDraft::error("run_model", &failure.message));
-    } else if !text.is_empty() || !said_before {
+        run.append(EntryDraft::error("run_model", &failure.message));
+    } else if !text.is_empty() || !has_completed_text {
         run.complete_message(text.into(), Default::default());
     }
     run.progress().terminal.get_or_insert(terminal);

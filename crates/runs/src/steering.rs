@@ -35,7 +35,7 @@ pub struct OfferedEvent {
 pub struct SteeringOutcome {
     /// Events that the run ingested.
     pub ingested: Vec<EventKey>,
-    /// Events that it left, with the queue slots they were offered with.
+    /// Events that it did not ingest, with the queue slots they were offered with.
     pub remaining: Vec<(EventKey, Option<OwnedSemaphorePermit>)>,
 }
 
@@ -55,13 +55,13 @@ impl Steering {
         Ok(())
     }
 
-    /// The first event that was offered and not ingested yet. It stays offered: an interrupted run leaves it.
+    /// First event that was offered and not ingested yet. It stays offered until it is ingested, so an interrupted run
+    /// loses no event.
     pub(crate) fn next_offered(&self) -> Option<OfferedEvent> {
         self.lock().offered.first().map(|(event, _)| event.clone())
     }
 
-    /// Marks an event as ingested. Returns whether that is still possible: no other caller ingested it, and the run is
-    /// not over.
+    /// Marks an event as ingested. Returns false if another caller ingested it already or the run is over.
     pub(crate) fn ingest(&self, key: &EventKey) -> bool {
         let mut state = self.lock();
         let Some(position) = state.offered.iter().position(|(event, _)| event.key == *key) else { return false };
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a09_events_that_a_run_leaves_are_returned_with_their_slots() {
+    fn a09_events_that_a_run_does_not_ingest_are_returned_with_their_slots() {
         let slots = Arc::new(Semaphore::new(3));
         let acquire = || Some(Arc::clone(&slots).try_acquire_owned().unwrap());
         let steering = Steering::default();
@@ -126,6 +126,6 @@ mod tests {
         assert!(matches!(&outcome.remaining[..], [(key, Some(_))] if *key == second.key));
         assert_eq!(slots.available_permits(), 2, "the second event still waits");
         let slot = steering.offer(offered_event("late"), acquire()).unwrap_err();
-        assert!(slot.is_some(), "a run that is over takes nothing, and the slot is returned");
+        assert!(slot.is_some(), "steering that is closed returns the slot");
     }
 }

@@ -23,7 +23,7 @@ pub struct ToolCatalog {
 }
 
 impl ToolCatalog {
-    /// Catalog of the tools that plugins provide. Tools that search knowledge are left out unless there is some.
+    /// Catalog of the tools that plugins provide. Tools that search knowledge are skipped if there is no knowledge base.
     pub fn from_hooks(hooks: &HookRuntime, has_knowledge: bool) -> Self {
         let mut offered = collect_tools(hooks);
         offered.retain(|(_, tool)| !tool.needs_knowledge() || has_knowledge);
@@ -45,12 +45,13 @@ impl ToolCatalog {
     pub fn names_of_plugins(&self, plugins: &[String]) -> Result<Vec<String>, String> {
         let mut names = Vec::new();
         for wanted in plugins {
-            let short = wanted.rsplit_once('/').map(|(_, name)| name);
-            let is_wanted = |plugin: &PluginName| plugin.as_str() == wanted || Some(plugin.as_str()) == short;
+            let name_without_author = wanted.rsplit_once('/').map(|(_, name)| name);
+            let is_wanted =
+                |plugin: &PluginName| plugin.as_str() == wanted || Some(plugin.as_str()) == name_without_author;
             let tools = self.tools.iter().zip(&self.plugins).filter(|(_, plugin)| is_wanted(plugin));
-            let before = names.len();
+            let count_before = names.len();
             names.extend(tools.map(|(tool, _)| tool.spec().name.to_string()));
-            if names.len() == before {
+            if names.len() == count_before {
                 let known: BTreeSet<&str> = self.plugins.iter().map(PluginName::as_str).collect();
                 let known: Vec<&str> = known.into_iter().collect();
                 return Err(format!("no plugin {wanted} has tools here; known: {}", known.join(", ")));
@@ -60,21 +61,22 @@ impl ToolCatalog {
     }
 }
 
-/// Collects the tools that plugins provide, each with its plugin. A tool that cannot be offered is left out with a warning.
+/// Collects the tools that plugins provide, each with its plugin. A tool that cannot be offered is skipped with a
+/// warning.
 fn collect_tools(hooks: &HookRuntime) -> Vec<(PluginName, Arc<dyn Tool>)> {
-    let mut taken = HashSet::new();
+    let mut model_names = HashSet::new();
     let mut tools =
         hooks.collect_provided_with_plugin::<ProvideTools, Arc<dyn Tool>>(|tool| tool.spec().name.to_string());
     tools.retain(|(_, tool)| {
         let spec = tool.spec();
-        let fault = spec_error(&spec).or_else(|| {
-            let is_free = taken.insert(spec.name.model_name());
-            (!is_free).then_some("a tool that goes before it has the same name for a model")
+        let problem = spec_error(&spec).or_else(|| {
+            let is_free = model_names.insert(spec.name.model_name());
+            (!is_free).then_some("a tool with higher precedence has the same name for models")
         });
-        if let Some(reason) = fault {
-            tracing::warn!(tool = %spec.name, reason, "a tool is left out");
+        if let Some(reason) = problem {
+            tracing::warn!(tool = %spec.name, reason, "skipping a tool");
         }
-        fault.is_none()
+        problem.is_none()
     });
     tools
 }
@@ -82,22 +84,22 @@ fn collect_tools(hooks: &HookRuntime) -> Vec<(PluginName, Arc<dyn Tool>)> {
 /// Maps names to positions: own names and names for models. Own names take precedence.
 fn index_by_name(tools: &[Arc<dyn Tool>]) -> HashMap<String, usize> {
     let names = || tools.iter().map(|tool| tool.spec().name).enumerate();
-    let given = names().map(|(place, name)| (name.model_name(), place));
-    given.chain(names().map(|(place, name)| (name.to_string(), place))).collect()
+    let model_names = names().map(|(position, name)| (name.model_name(), position));
+    model_names.chain(names().map(|(position, name)| (name.to_string(), position))).collect()
 }
 
 /// Reason why a tool cannot be offered to every model, if there is one.
 fn spec_error(spec: &ToolSpec) -> Option<&'static str> {
     let name = spec.name.model_name();
-    let begins = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
-    if !begins || !name.chars().all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-')) {
-        return Some("its name must begin with a letter and have only letters, digits, `.`, `_` and `-`");
+    let has_valid_start = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
+    if !has_valid_start || !name.chars().all(|char| char.is_ascii_alphanumeric() || matches!(char, '_' | '-')) {
+        return Some("its name must begin with a letter or `_` and contain only letters, digits, `.`, `_` and `-`");
     }
     if name.len() > MAX_OFFERED_TOOL_NAME_LEN {
-        return Some("its name has more than 64 letters");
+        return Some("its name has more than 64 characters");
     }
     let is_object = spec.parameters.get("type").is_some_and(|kind| kind == "object");
-    (!is_object).then_some("the schema of its arguments is not of the type object")
+    (!is_object).then_some("the schema of its arguments does not have the type object")
 }
 
 #[cfg(test)]
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a04_only_what_every_provider_takes_is_offered() {
+    fn a04_only_tools_that_every_provider_accepts_are_offered() {
         let longest = "x".repeat(64);
         for name in ["fs.read", "mcp-tool_1", "_x", &longest] {
             assert_eq!(spec_error(&spec(name, json!({"type": "object"}))), None, "{name}");

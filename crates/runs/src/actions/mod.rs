@@ -1,8 +1,8 @@
-//! Actions on the platform that an event came from.
+//! Platform actions: requests to the platform that an event came from.
 //!
-//! An action is done if the runner asks for such, the binding allows it and the channel can do it; whatever is not done is
-//! on record with the reason. One that is done is so at most once: that it begins is on disk before the channel is asked,
-//! and one whose end nobody saw is never asked for again.
+//! An action is performed if the runner requests it, the binding allows it and the channel offers it; a refusal is
+//! recorded with its reason. An action is performed at most once: its start is durable before the channel is called,
+//! and an action whose end was not recorded is never repeated.
 
 mod recorded_actions;
 
@@ -40,7 +40,7 @@ pub(crate) async fn perform_action(run: &Run, request: ActionRequest) -> Result<
         Err(denial) => {
             let name: String = request.action.chars().take(MAX_ACTION_NAME_LEN).collect();
             record_refused_action(run, &name, &denial);
-            let message = format!("the action {name} was not done: {denial}");
+            let message = format!("the action {name} was not performed: {denial}");
             return Err(ApiError::new(denial.code(), message));
         }
     };
@@ -56,18 +56,18 @@ pub(crate) async fn perform_action(run: &Run, request: ActionRequest) -> Result<
     let end = call_channel(run, channel.as_ref(), &action).await;
     end_action(run, &action.id, end.clone());
     run.flush().await.map_err(|error| store_api_error(&error))?;
-    let failed = |message: String| ApiError::new(ApiErrorCode::RuntimeError, message);
+    let runtime_error = |message: String| ApiError::new(ApiErrorCode::RuntimeError, message);
     match end {
         ActionEnd::Done { output } => Ok(output),
-        ActionEnd::Failed { reason } => Err(failed(format!("the action {} failed: {reason}", action.name))),
+        ActionEnd::Failed { reason } => Err(runtime_error(format!("the action {} failed: {reason}", action.name))),
         ActionEnd::Unknown { reason } => {
-            let message = format!("whether the action {} was done is not known: {reason}", action.name);
-            Err(failed(message).with_cause(ErrorCode::ActionUnknown))
+            let message = format!("it is not known whether the action {} was performed: {reason}", action.name);
+            Err(runtime_error(message).with_cause(ErrorCode::ActionUnknown))
         }
     }
 }
 
-/// The channel that performs the action, if it is allowed.
+/// Channel that performs the action, if it is allowed.
 fn resolve_action_channel(run: &Run, request: &ActionRequest) -> Result<Arc<dyn Channel>, ActionDenial> {
     if let Some(denial) = action_denial(run, &request.action) {
         return Err(denial);
@@ -80,7 +80,7 @@ fn resolve_action_channel(run: &Run, request: &ActionRequest) -> Result<Arc<dyn 
 fn record_refused_action(run: &Run, action: &str, denial: &ActionDenial) {
     if run.progress().result_validator.should_record_drop() {
         let reason = denial.to_string();
-        tracing::warn!(run_id = %run.id(), action, reason, "an action was refused");
+        tracing::warn!(run_id = %run.id(), action, reason, "refused an action");
         let refusal = ActionRefusal { action: action.to_owned(), by: denial.denied_by(), reason };
         run.append(TapeEvent::ActionRefused(refusal).into());
     }
@@ -105,8 +105,8 @@ fn begin_action(run: &Run, request: ActionRequest) -> PlatformAction {
 /// Calls the channel, with a timeout. A panic of the channel is caught.
 async fn call_channel(run: &Run, channel: &dyn Channel, action: &PlatformAction) -> ActionEnd {
     let limits = &run.environment.options.limits;
-    let asked = AssertUnwindSafe(async { channel.perform_action(action).await }).catch_unwind();
-    match tokio::time::timeout(limits.action_timeout, asked).await {
+    let call = AssertUnwindSafe(async { channel.perform_action(action).await }).catch_unwind();
+    match tokio::time::timeout(limits.action_timeout, call).await {
         Ok(Ok(Ok(mut answer))) => {
             run.environment.options.secret_masker.mask_value(&mut answer);
             ActionEnd::Done { output: action_registry::limit_answer(answer, limits.results.tool_bytes) }
@@ -124,10 +124,10 @@ async fn call_channel(run: &Run, channel: &dyn Channel, action: &PlatformAction)
 }
 
 fn mask_message(run: &Run, mut message: String) -> String {
-    let most = usize::try_from(run.environment.options.limits.results.error_bytes).unwrap_or(usize::MAX);
-    let secrets = &run.environment.options.secret_masker;
-    message.truncate(secrets.safe_cut(&message, most));
-    secrets.mask_text(&mut message);
+    let max_bytes = usize::try_from(run.environment.options.limits.results.error_bytes).unwrap_or(usize::MAX);
+    let masker = &run.environment.options.secret_masker;
+    message.truncate(masker.safe_cut(&message, max_bytes));
+    masker.mask_text(&mut message);
     message
 }
 
@@ -149,18 +149,19 @@ pub(crate) fn end_open_actions(run: &Run) {
     }
 }
 
-/// What the run above this one must know of it, with its end: that it acted, so that nobody runs either again.
+/// Adds the actions of this run to those of its parent. Returns the fact that records them on the parent's tape, to
+/// be committed with the end of this run, so that neither run is repeated.
 pub(crate) fn report_actions_to_parent(run: &Run, parent: &Run) -> Option<Fact> {
     let actions = run.progress().actions.started.clone();
     if actions.is_empty() {
         return None;
     }
     parent.progress().actions.started.extend(actions.iter().cloned());
-    let told = TapeEvent::ActionByChild(ChildActions { run_id: run.id().clone(), actions });
-    Some(parent.journal.final_entry(parent.id(), told.into()))
+    let event = TapeEvent::ActionByChild(ChildActions { run_id: run.id().clone(), actions });
+    Some(parent.journal.final_entry(parent.id(), event.into()))
 }
 
-/// The entry that records the end of an action.
+/// Entry that records the end of an action.
 fn action_ended_entry(action_id: ActionId, action: String, end: ActionEnd) -> EntryDraft {
     TapeEvent::ActionEnded(ActionEndRecord { action_id, action, end }).into()
 }

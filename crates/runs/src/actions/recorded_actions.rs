@@ -7,7 +7,7 @@ use capstan_tape::{ActionEnd, Entry, EntryDraft, RunRecord, TapeEvent};
 
 use super::action_ended_entry;
 
-/// The recorded actions of a run, by name.
+/// Recorded actions of a run, by name.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct RecordedActions {
     /// Actions that started and have no recorded end.
@@ -33,7 +33,7 @@ impl RecordedActions {
 pub fn collect_family_actions(
     run: &RunRecord,
     runs: &[RunRecord],
-    acted: &HashMap<RunId, RecordedActions>,
+    recorded_by_run: &HashMap<RunId, RecordedActions>,
 ) -> (Vec<String>, Vec<String>) {
     let mut family = vec![&run.run_id];
     // A parent has the older id, but the order of `runs` is not guaranteed.
@@ -42,30 +42,30 @@ pub fn collect_family_actions(
     }) {
         family.push(&child.run_id);
     }
-    let recorded = || family.iter().filter_map(|run| acted.get(*run));
+    let recorded = || family.iter().filter_map(|run| recorded_by_run.get(*run));
     let mut open: Vec<String> = recorded().flat_map(|actions| actions.open().map(str::to_owned)).collect();
-    let mut done: Vec<String> = recorded().flat_map(|actions| actions.ended.iter().cloned()).collect();
+    let mut ended: Vec<String> = recorded().flat_map(|actions| actions.ended.iter().cloned()).collect();
     open.dedup();
-    done.dedup();
-    (open, done)
+    ended.dedup();
+    (open, ended)
 }
 
 /// Reads the actions of a run from the entries of its tape.
 pub fn read_recorded_actions(run_id: &RunId, entries: &[Entry]) -> RecordedActions {
-    let mut acted = RecordedActions::default();
-    let of_run = entries.iter().filter(|entry| entry.run_id() == Some(run_id.as_str()));
-    for event in of_run.filter_map(TapeEvent::from_entry) {
+    let mut actions = RecordedActions::default();
+    let run_entries = entries.iter().filter(|entry| entry.run_id() == Some(run_id.as_str()));
+    for event in run_entries.filter_map(TapeEvent::from_entry) {
         match event {
-            TapeEvent::ActionStarted(start) => acted.open.push((start.action_id, start.action)),
+            TapeEvent::ActionStarted(start) => actions.open.push((start.action_id, start.action)),
             TapeEvent::ActionEnded(ended) => {
-                acted.open.retain(|(open, _)| *open != ended.action_id);
-                acted.ended.push(ended.action);
+                actions.open.retain(|(open, _)| *open != ended.action_id);
+                actions.ended.push(ended.action);
             }
-            TapeEvent::ActionByChild(child) => acted.ended.extend(child.actions),
+            TapeEvent::ActionByChild(child) => actions.ended.extend(child.actions),
             _ => {}
         }
     }
-    acted
+    actions
 }
 
 #[cfg(test)]
@@ -91,11 +91,11 @@ mod tests {
         let entries: Vec<_> = drafts
             .into_iter()
             .enumerate()
-            .map(|(at, draft)| draft.into_entry(EntryId(at as u64 + 1), Timestamp::from_millis(0), &[]))
+            .map(|(position, draft)| draft.into_entry(EntryId(position as u64 + 1), Timestamp::from_millis(0), &[]))
             .collect();
-        let found = read_recorded_actions(&run, &entries);
-        assert_eq!(found.open, [(ActionId::new("r.2"), "b".to_owned())]);
-        assert_eq!(found.ended, ["a", "c"]);
-        assert_eq!(found.unknown_end_entries().count(), 1);
+        let actions = read_recorded_actions(&run, &entries);
+        assert_eq!(actions.open, [(ActionId::new("r.2"), "b".to_owned())]);
+        assert_eq!(actions.ended, ["a", "c"]);
+        assert_eq!(actions.unknown_end_entries().count(), 1);
     }
 }

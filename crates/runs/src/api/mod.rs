@@ -57,5 +57,5 @@ pub(crate) fn call_runner(run: &Arc<Run>) -> ResultStream {
 fn build_run_api(run: &Arc<Run>, caller: CallerKind) -> RunApi {
     let session_id = run.context.conversation.session_id.clone();
     let backend = Arc::new(GuardedApi { run: Arc::clone(run), caller });
-    RunApi::new(run.id().clone(), session_id, run.cancelled.clone(), backend)
+    RunApi::new(run.id().clone(), session_id, run.cancel_token.clone(), backend)
 }

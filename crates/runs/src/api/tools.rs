@@ -299,7 +299,7 @@ impl ToolsHandler {
     /// Executes a tool. A panic is the tool's own failure; a tool that does not answer in time is ended.
     async fn execute(&self, tool: &dyn Tool, arguments: JsonObject) -> ToolOutput {
         let settings = &self.0.environment.options;
-        let cancelled = self.0.cancelled.child_token();
+        let cancelled = self.0.cancel_token.child_token();
         // Whatever the tool has begun elsewhere hears of the end of the call, however it comes.
         let _ended = cancelled.clone().drop_guard();
         let context = ToolContext {

@@ -1,4 +1,4 @@
-//! Work that is done to its end, also when nobody waits for it any more.
+//! Futures that complete even if their caller is dropped.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,18 +6,17 @@ use std::task::{Context, Poll};
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
-/// Work that goes on as a task when whoever awaits it goes away.
+/// A future that continues as a detached task if it is dropped before it completes.
 ///
-/// A task from the beginning would do too, but to hand each piece of work to another thread and wait for it there takes
-/// longer than much of the work.
+/// Spawning it from the start would be simpler, but the switch to another thread takes longer than most of the work.
 pub(crate) struct DetachOnDrop<F: Future<Output: Send + 'static> + Send + 'static> {
-    /// Nothing once it is done.
+    /// `None` once it is complete.
     work: Option<Pin<Box<F>>>,
     tasks: TaskTracker,
 }
 
 impl<F: Future<Output: Send + 'static> + Send + 'static> DetachOnDrop<F> {
-    /// This work, which ends among these tasks if nobody waits for it.
+    /// Wraps a future. If it is dropped early, `tasks` tracks the detached task.
     pub(crate) fn new(tasks: &TaskTracker, work: F) -> Self {
         Self { work: Some(Box::pin(work)), tasks: tasks.clone() }
     }
@@ -38,7 +37,7 @@ impl<F: Future<Output: Send + 'static> + Send + 'static> Future for DetachOnDrop
 
 impl<F: Future<Output: Send + 'static> + Send + 'static> Drop for DetachOnDrop<F> {
     fn drop(&mut self) {
-        // Work that panicked cannot go on, and without a runtime nothing can.
+        // A future that panicked must not be polled again, and a task needs a runtime.
         let handle = Handle::try_current().ok().filter(|_| !std::thread::panicking());
         if let (Some(work), Some(handle)) = (self.work.take(), handle) {
             self.tasks.spawn_on(work, &handle);
@@ -56,24 +55,24 @@ mod tests {
     use super::DetachOnDrop;
 
     #[tokio::test]
-    async fn x01_work_that_nobody_waits_for_any_more_goes_on_to_its_end() {
+    async fn x01_a_future_that_is_dropped_early_completes_detached() {
         let tasks = TaskTracker::new();
-        let (go_on, may_go_on) = oneshot::channel::<()>();
-        let (done, is_done) = oneshot::channel();
+        let (release, released) = oneshot::channel::<()>();
+        let (complete, completed) = oneshot::channel();
         let work = DetachOnDrop::new(&tasks, async move {
-            may_go_on.await.unwrap();
-            done.send("done").unwrap();
+            released.await.unwrap();
+            complete.send("done").unwrap();
         });
-        let cut_off = tokio::time::timeout(Duration::from_millis(1), work).await;
-        assert!(cut_off.is_err(), "it waits, and whoever awaited it went away");
-        go_on.send(()).unwrap();
-        assert_eq!(is_done.await, Ok("done"));
+        let timed_out = tokio::time::timeout(Duration::from_millis(1), work).await;
+        assert!(timed_out.is_err(), "the future is dropped while it waits");
+        release.send(()).unwrap();
+        assert_eq!(completed.await, Ok("done"));
         tasks.close();
         tasks.wait().await;
     }
 
     #[tokio::test]
-    async fn x01_work_that_has_ended_leaves_no_task() {
+    async fn x01_a_completed_future_leaves_no_task() {
         let tasks = TaskTracker::new();
         assert_eq!(DetachOnDrop::new(&tasks, async { 4 }).await, 4);
         assert!(tasks.is_empty());

@@ -58,7 +58,7 @@ struct PendingFacts {
 pub(crate) struct EntryTicket(u64);
 
 impl Journal {
-    /// A journal of this tape. Detached commits are spawned on `tasks`, which the host waits for before it ends.
+    /// Journal of a tape. Detached commits are spawned on `tasks`, which the host waits for before it ends.
     pub fn new(tapes: TapeRepository, tape: TapeName, fence: Fence, clock: Clock, tasks: TaskTracker) -> Self {
         Self { tapes, tape, fence, clock, tasks, pending: Mutex::default(), commit_lock: tokio::sync::Mutex::default() }
     }
@@ -86,14 +86,20 @@ impl Journal {
         Self::new(self.tapes.clone(), fork, self.fence.clone(), self.clock.clone(), self.tasks.clone())
     }
 
-    /// Adds entries of a run, after the facts they depend on, so that no commit separates them. `did` is the tool whose
-    /// effect the last entry records: until that is durable, only this journal knows of the effect.
-    pub(crate) fn append_atomic(&self, run: &RunId, facts: Vec<Fact>, entries: Vec<EntryDraft>, did: Option<String>) {
+    /// Adds entries of a run, after the facts they depend on, so that no commit separates them. `effectful_tool`
+    /// is the tool whose effect the last entry records: until that is durable, only this journal knows of the effect.
+    pub(crate) fn append_atomic(
+        &self,
+        run: &RunId,
+        facts: Vec<Fact>,
+        entries: Vec<EntryDraft>,
+        effectful_tool: Option<String>,
+    ) {
         let mut pending = self.lock();
         let entries: Vec<Fact> = entries.into_iter().map(|entry| self.append_fact(&mut pending, run, entry)).collect();
         pending.facts.extend(facts.into_iter().chain(entries));
         let last = pending.facts.len().saturating_sub(1);
-        pending.tool_effects.extend(did.map(|tool| (last, tool)));
+        pending.tool_effects.extend(effectful_tool.map(|tool| (last, tool)));
     }
 
     /// The tools with effects that are not durable yet.
@@ -162,36 +168,36 @@ impl Journal {
         if self.pending_entries().iter().any(|entry| entry.kind == EntryKind::Anchor) {
             self.flush_ordered().await?;
         }
-        let mut seen = self.commit_lock.lock().await;
+        let mut cached = self.commit_lock.lock().await;
         // If this is dropped or fails midway, an empty window stays behind, and the next call reads the tape again.
-        let mut current = std::mem::take(&mut *seen);
+        let mut current = std::mem::take(&mut *cached);
         let window = current.refresh(&self.tapes, &self.tape, kinds).await?;
-        let committed = window.following.len();
+        let committed_count = window.following.len();
         let head = window.entries().map(|entry| entry.id).max().unwrap_or_default();
         let ids = std::iter::successors(Some(head.next()), |id| Some(id.next()));
         let now = self.clock.now();
         let pending = self.pending_entries().into_iter().zip(ids);
         window.following.extend(pending.map(|(draft, id)| draft.into_entry(id, now, &[])));
-        let shown = show(window);
-        window.following.truncate(committed);
-        *seen = current;
-        Ok(shown)
+        let output = show(window);
+        window.following.truncate(committed_count);
+        *cached = current;
+        Ok(output)
     }
 
     fn pending_entries(&self) -> Vec<EntryDraft> {
-        let of_tape = |fact: &Fact| match fact {
+        let own_entry = |fact: &Fact| match fact {
             Fact::AppendEntry { tape, entry } if *tape == self.tape => Some(entry.clone()),
             _ => None,
         };
-        self.lock().facts.iter().filter_map(of_tape).collect()
+        self.lock().facts.iter().filter_map(own_entry).collect()
     }
 
     /// Returns true if a pending fact changes this namespace.
-    pub(crate) fn has_pending_change(&self, space: &str) -> bool {
+    pub(crate) fn has_pending_change(&self, namespace: &str) -> bool {
         self.lock()
             .facts
             .iter()
-            .any(|fact| matches!(fact, Fact::UpdateWithinQuota(change) if change.namespace == space))
+            .any(|fact| matches!(fact, Fact::UpdateWithinQuota(change) if change.namespace == namespace))
     }
 
     /// Adds a pending fact.
@@ -236,38 +242,40 @@ impl Journal {
         self.flush_with_durability(CommitDurability::Ordered, Vec::new(), Vec::new()).await.map(drop)
     }
 
-    /// Commits all pending facts and then these, and returns the outputs of the latter. They do not become pending
-    /// facts, so that a detached commit cannot include them.
-    pub async fn flush_with(self: &Arc<Self>, last: Vec<Fact>) -> Result<Vec<FactOutput>, StoreError> {
-        self.flush_with_durability(CommitDurability::Durable, Vec::new(), last).await
+    /// Commits all pending facts and then `final_facts`, and returns the outputs of the latter. They do not become
+    /// pending facts, so that a detached commit cannot include them.
+    pub async fn flush_with(self: &Arc<Self>, final_facts: Vec<Fact>) -> Result<Vec<FactOutput>, StoreError> {
+        self.flush_with_durability(CommitDurability::Durable, Vec::new(), final_facts).await
     }
 
-    /// Does the same if all preconditions hold. Otherwise nothing is committed, and the pending facts stay pending.
+    /// Like [`flush_with`](Self::flush_with), if all preconditions hold. Otherwise nothing is committed, and the pending
+    /// facts stay pending.
     pub(crate) async fn flush_with_preconditions(
         self: &Arc<Self>,
-        expect: Vec<BatchPrecondition>,
-        last: Vec<Fact>,
+        preconditions: Vec<BatchPrecondition>,
+        final_facts: Vec<Fact>,
     ) -> Result<Vec<FactOutput>, StoreError> {
-        self.flush_with_durability(CommitDurability::Durable, expect, last).await
+        self.flush_with_durability(CommitDurability::Durable, preconditions, final_facts).await
     }
 
     async fn flush_with_durability(
         self: &Arc<Self>,
-        promise: CommitDurability,
-        expect: Vec<BatchPrecondition>,
-        last: Vec<Fact>,
+        durability: CommitDurability,
+        preconditions: Vec<BatchPrecondition>,
+        final_facts: Vec<Fact>,
     ) -> Result<Vec<FactOutput>, StoreError> {
-        let (journal, count) = (Arc::clone(self), last.len());
-        let commit = DetachOnDrop::new(&self.tasks, async move { journal.commit(promise, expect, last).await });
-        let mut assigned = commit.await?;
-        Ok(assigned.split_off(assigned.len().saturating_sub(count)))
+        let (journal, final_count) = (Arc::clone(self), final_facts.len());
+        let commit =
+            DetachOnDrop::new(&self.tasks, async move { journal.commit(durability, preconditions, final_facts).await });
+        let mut outputs = commit.await?;
+        Ok(outputs.split_off(outputs.len().saturating_sub(final_count)))
     }
 
     async fn commit(
         &self,
-        promise: CommitDurability,
-        expect: Vec<BatchPrecondition>,
-        last: Vec<Fact>,
+        durability: CommitDurability,
+        preconditions: Vec<BatchPrecondition>,
+        final_facts: Vec<Fact>,
     ) -> Result<Vec<FactOutput>, StoreError> {
         let _serialized = self.commit_lock.lock().await;
         let (mut facts, count, is_unsynced) = {
@@ -275,38 +283,32 @@ impl Journal {
             pending.committing_count = pending.facts.len();
             (pending.facts.clone(), pending.committing_count, pending.is_unsynced)
         };
-        facts.extend(last);
+        facts.extend(final_facts);
         if facts.is_empty() && !is_unsynced {
             return Ok(Vec::new());
         }
-        let batch = Batch {
-            fence: Some(self.fence.clone()),
-            preconditions: expect,
-            durability: promise,
-            facts,
-            ..Batch::new()
-        };
+        let batch = Batch { fence: Some(self.fence.clone()), preconditions, durability, facts, ..Batch::new() };
         let committed = self.tapes.commit(batch).await;
         let mut pending = self.lock();
         pending.committing_count = 0;
         let committed = committed?;
-        pending.is_unsynced = promise == CommitDurability::Ordered;
+        pending.is_unsynced = durability == CommitDurability::Ordered;
         pending.facts.drain(..count);
         pending.facts.iter_mut().for_each(|fact| shift_position(fact, count));
-        let (done, still_pending): (Vec<_>, Vec<_>) =
+        let (tracked, still_pending): (Vec<_>, Vec<_>) =
             std::mem::take(&mut pending.tracked_entries).into_iter().partition(|(position, _)| *position < count);
         pending.tracked_entries =
             still_pending.into_iter().map(|(position, ticket)| (position - count, ticket)).collect();
-        let (written, still_pending): (Vec<_>, Vec<_>) =
+        let (written_effects, still_pending): (Vec<_>, Vec<_>) =
             std::mem::take(&mut pending.tool_effects).into_iter().partition(|(position, _)| *position < count);
         pending.tool_effects = still_pending.into_iter().map(|(position, tool)| (position - count, tool)).collect();
-        match promise {
+        match durability {
             CommitDurability::Durable => pending.unsynced_tool_effects.clear(),
             CommitDurability::Ordered => {
-                pending.unsynced_tool_effects.extend(written.into_iter().map(|(_, tool)| tool));
+                pending.unsynced_tool_effects.extend(written_effects.into_iter().map(|(_, tool)| tool));
             }
         }
-        for (position, ticket) in done {
+        for (position, ticket) in tracked {
             if let Some(id) = committed.entry_id(EntryRef::InBatch(position)) {
                 pending.entry_ids.insert(ticket, id);
             }

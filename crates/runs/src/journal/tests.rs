@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 
 use super::Journal;
 
-/// A journal whose turn holds the lease.
+/// Journal whose turn holds the lease.
 async fn leased_journal() -> (Arc<MemoryStore>, TapeName, Arc<Journal>) {
     let store = Arc::new(MemoryStore::new());
     let tape = TapeName::parse("t").unwrap();
@@ -38,13 +38,13 @@ async fn x01_a_detached_commit_does_not_include_the_end_of_the_turn() {
     let run = RunId::generate();
 
     journal.append(&run, EntryDraft::event("first", json!({})));
-    // A run that is cancelled while it commits: the commit has begun, and its caller is gone.
+    // A run that is cancelled while it commits: the commit has begun, and its caller is dropped.
     let other_commit = journal.commit_lock.lock().await;
     assert!(Box::pin(journal.flush()).now_or_never().is_none());
     drop(other_commit);
     let last = journal.final_entry(&run, EntryDraft::event("last", json!({})));
-    let assigned = journal.flush_with(vec![last]).await.unwrap();
-    assert_eq!(assigned, [FactOutput::Entry(EntryId(2))]);
+    let outputs = journal.flush_with(vec![last]).await.unwrap();
+    assert_eq!(outputs, [FactOutput::Entry(EntryId(2))]);
     assert_eq!(store.read(&tape, &TapeSlice::all()).await.unwrap().len(), 2);
 }
 

@@ -1,5 +1,5 @@
-//! From a runner's results to the tape, the stream and the output. The table in `docs/ARCHITECTURE.md` says what each
-//! becomes. Tool and model calls that go through the run API are journalled there, before and after they are made.
+//! Applies the results of a runner: to the tape, the stream and the output. The table in `docs/ARCHITECTURE.md` lists
+//! the effect of each result. Tool and model calls through the run API are journalled there, before and after the call.
 
 mod panic_safe_stream;
 
@@ -12,22 +12,21 @@ use capstan_protocol::{ApiError, ApiErrorCode, ErrorCode, ResultBody, RunResult,
 use capstan_tape::{DroppedResult, EntryDraft, ResultAnomalies, StoreError, TapeEvent};
 use capstan_turn::{RunError, TurnError};
 use futures::{FutureExt as _, StreamExt as _};
-use panic_safe_stream::PanicSafeStream;
 use tokio::sync::mpsc;
 
-use crate::actions;
+use self::panic_safe_stream::PanicSafeStream;
 use crate::api_error::store_api_error;
-use crate::artifacts;
 use crate::run::{ResultVerdict, Run, TerminalResult, dropped_result_entry};
-use crate::state;
+use crate::{actions, artifacts, state};
 
 /// Maximum number of results counted after the end of a run.
 const MAX_TRAILING_RESULTS: usize = 64;
 
-/// Starts the runner of a run with its run API. An argument, since the run API itself starts child runs.
+/// Function that starts the runner of a run with its run API. Passed as an argument, because the run API itself starts
+/// child runs.
 pub(crate) type RunnerCall = fn(&Arc<Run>) -> ResultStream;
 
-/// Asks the binding's runner, and gives what happens as stream events.
+/// Calls the binding's runner and returns its progress as stream events.
 pub(crate) fn runner_stream(
     run: Arc<Run>,
     mut from_api: mpsc::Receiver<StreamEvent>,
@@ -67,22 +66,22 @@ pub(crate) fn runner_stream(
 
 /// Validates a result and applies it if it is accepted. Returns the events for the channel.
 pub(crate) async fn handle_result(run: &Run, result: RunResult) -> Vec<StreamEvent> {
-    let sifted = {
+    let verdict = {
         let mut progress = run.progress();
         let partial = progress.partial_text.len();
         progress.result_validator.validate(result, &run.environment.options.limits.results, partial)
     };
-    match sifted {
+    match verdict {
         ResultVerdict::Accept(result) => {
-            let shown = apply_result(run, result).await;
+            let stream_events = apply_result(run, result).await;
             if run.progress().result_validator.should_commit() {
                 fail_on_store_error(run, run.flush().await);
             }
-            shown
+            stream_events
         }
-        ResultVerdict::Drop(left) => {
-            if let Some(left) = left {
-                drop_result(run, &left);
+        ResultVerdict::Drop(dropped) => {
+            if let Some(dropped) = dropped {
+                drop_result(run, &dropped);
             }
             Vec::new()
         }
@@ -124,8 +123,8 @@ async fn apply_result(run: &Run, result: RunResult) -> Vec<StreamEvent> {
             vec![StreamEvent::ToolResult { call_id, name, output }]
         }
         ResultBody::StateUpdated { state, .. } if state.len() as u64 > run.grant().state_limits.keys => {
-            let (keys, most) = (state.len(), run.grant().state_limits.keys);
-            refuse_result(run, "state.updated", &format!("it has {keys} keys, more than the {most} allowed"));
+            let (keys, max_keys) = (state.len(), run.grant().state_limits.keys);
+            refuse_result(run, "state.updated", &format!("it has {keys} keys, more than the {max_keys} allowed"));
             Vec::new()
         }
         ResultBody::StateUpdated { scope, state } => {
@@ -136,20 +135,20 @@ async fn apply_result(run: &Run, result: RunResult) -> Vec<StreamEvent> {
                 Err(ApiError { message, cause: code @ Some(_), .. }) => {
                     run.set_terminal(TerminalResult::Failed(RunError { message, code }));
                 }
-                Err(refusal) => refuse_result(run, "state.updated", &refusal.to_string()),
+                Err(error) => refuse_result(run, "state.updated", &error.to_string()),
             }
             Vec::new()
         }
         ResultBody::ArtifactCreated { name, media_type, content } => {
-            if let Err(refusal) = artifacts::store_artifact(run, name, media_type, &content) {
-                refuse_result(run, "artifact.created", &refusal.to_string());
+            if let Err(error) = artifacts::store_artifact(run, name, media_type, &content) {
+                refuse_result(run, "artifact.created", &error.to_string());
             }
             Vec::new()
         }
         ResultBody::ActionRequested(request) => {
-            // What becomes of it is on record; a runner that wants to know asks through the run API.
+            // The outcome is recorded; a runner that needs it calls the run API instead.
             if let Err(error) = actions::perform_action(run, request).await {
-                tracing::debug!(run_id = %run.id(), %error, "an action was not done");
+                tracing::debug!(run_id = %run.id(), %error, "an action was not performed");
                 if error.cause.as_ref().is_some_and(|cause| *cause != ErrorCode::ActionUnknown) {
                     run.set_terminal(TerminalResult::Failed(RunError { message: error.message, code: error.cause }));
                 } else if error.code != ApiErrorCode::RuntimeError {
@@ -165,9 +164,9 @@ async fn apply_result(run: &Run, result: RunResult) -> Vec<StreamEvent> {
             Vec::new()
         }
         ResultBody::RunFailed { message, code } => {
-            // What the host says of itself only the host says: people follow its advice.
-            let is_of_host = run.runner.descriptor().source == RunnerSource::HostAdapter;
-            let code = code.filter(|code| is_of_host || !code.is_reserved());
+            // Error codes of the host are reserved for its own runners: users follow the advice of their pages.
+            let is_host_runner = run.runner.descriptor().source == RunnerSource::HostAdapter;
+            let code = code.filter(|code| is_host_runner || !code.is_reserved());
             run.set_terminal(TerminalResult::Failed(RunError { message, code }));
             Vec::new()
         }
@@ -175,25 +174,25 @@ async fn apply_result(run: &Run, result: RunResult) -> Vec<StreamEvent> {
 }
 
 /// Drops a result that the validator rejected. Of a rejected message, the part that was streamed is kept.
-fn drop_result(run: &Run, left: &DroppedResult) {
-    if left.kind == "message.completed" {
+fn drop_result(run: &Run, dropped: &DroppedResult) {
+    if dropped.kind == "message.completed" {
         run.complete_partial();
     }
-    record_dropped_result(run, &left.kind, &left.reason);
+    record_dropped_result(run, &dropped.kind, &dropped.reason);
 }
 
 /// Drops a result whose request is refused.
-fn refuse_result(run: &Run, kind: &str, why: &str) {
+fn refuse_result(run: &Run, kind: &str, reason: &str) {
     run.progress().result_validator.anomalies.refused += 1;
-    record_dropped_result(run, kind, why);
+    record_dropped_result(run, kind, reason);
 }
 
 /// Records a dropped result on the tape, with the reason. If a runner sends many, only the first ones get entries
 /// of their own.
-fn record_dropped_result(run: &Run, kind: &str, why: &str) {
+fn record_dropped_result(run: &Run, kind: &str, reason: &str) {
     if run.progress().result_validator.should_record_drop() {
-        tracing::warn!(run_id = %run.id(), kind, why, "a result was dropped");
-        run.append(dropped_result_entry(kind, why));
+        tracing::warn!(run_id = %run.id(), kind, reason, "dropped a result");
+        run.append(dropped_result_entry(kind, reason));
     }
 }
 
@@ -203,29 +202,30 @@ fn count_trailing_results(run: &Run, mut results: PanicSafeStream) {
     if !run.progress().result_validator.has_ended() {
         return;
     }
-    let one_more = || matches!(results.stream().next().now_or_never(), Some(Some(_)));
-    let count = || std::iter::repeat_with(one_more).take(MAX_TRAILING_RESULTS).take_while(|there| *there).count();
-    if let Ok(behind) = catch_unwind(AssertUnwindSafe(count)) {
-        run.progress().result_validator.anomalies.after_end += behind as u64;
+    let has_another = || matches!(results.stream().next().now_or_never(), Some(Some(_)));
+    let count =
+        || std::iter::repeat_with(has_another).take(MAX_TRAILING_RESULTS).take_while(|is_result| *is_result).count();
+    if let Ok(trailing) = catch_unwind(AssertUnwindSafe(count)) {
+        run.progress().result_validator.anomalies.after_end += trailing as u64;
     } else {
-        tracing::warn!(run_id = %run.id(), "the runner crashed after the end of its run");
+        tracing::warn!(run_id = %run.id(), "the runner panicked after the end of its run");
     }
 }
 
 /// Records the anomalies of the run's results, if there were any.
 pub(crate) fn record_anomalies(run: &Run) {
-    let noted = std::mem::take(&mut run.progress().result_validator.anomalies);
-    if noted != ResultAnomalies::default() {
-        tracing::info!(run_id = %run.id(), ?noted, "some results were odd");
-        run.append(TapeEvent::ResultsNoted(noted).into());
+    let anomalies = std::mem::take(&mut run.progress().result_validator.anomalies);
+    if anomalies != ResultAnomalies::default() {
+        tracing::info!(run_id = %run.id(), ?anomalies, "the results of the run had anomalies");
+        run.append(TapeEvent::ResultsNoted(anomalies).into());
     }
 }
 
 /// Fails the run if the journal failed: its next steps could not be recorded.
 fn fail_on_store_error(run: &Run, outcome: Result<(), StoreError>) {
     if let Err(error) = outcome {
-        let failed = store_api_error(&error);
-        run.set_terminal(TerminalResult::Failed(RunError { message: failed.message, code: failed.cause }));
+        let error = store_api_error(&error);
+        run.set_terminal(TerminalResult::Failed(RunError { message: error.message, code: error.cause }));
     }
 }
 
@@ -254,15 +254,15 @@ fn finish_results(run: &Run) -> Vec<StreamEvent> {
     }
 }
 
-/// The next event of the stage. A panic in it, a plugin's or a runner's, is this run's failure and nobody else's; nor
-/// does a stream that always has an event ready keep anybody else waiting.
+/// Next event of a runner's or a plugin's stream. A panic of the stream fails this run only, with `source_label` in the
+/// message. A stream that always has an event ready does not starve other tasks.
 pub(crate) async fn next_event(
     stream: &mut EventStream,
-    who: impl Fn() -> String,
+    source_label: impl Fn() -> String,
 ) -> Result<Option<StreamEvent>, TurnError> {
     tokio::task::consume_budget().await;
     AssertUnwindSafe(stream.next()).catch_unwind().await.map_err(|_| {
-        let message = format!("{} crashed", who());
+        let message = format!("{} crashed", source_label());
         TurnError::Run(RunError { message, code: Some(ErrorCode::RunFailed.into()) })
     })
 }

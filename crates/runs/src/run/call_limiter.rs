@@ -56,12 +56,12 @@ impl Drop for CallPermit {
 }
 
 impl CallLimiter {
-    /// The limiter of a run with this timeout.
-    pub(crate) fn new(limits: ApiLimits, run_may_take: Duration) -> Self {
+    /// Limiter of a run with this timeout.
+    pub(crate) fn new(limits: ApiLimits, run_timeout: Duration) -> Self {
         let now = Instant::now();
-        // A deadline that no clock reaches is none.
+        // A timeout that overflows the clock means no deadline; a year stands for it.
         let deadline = now
-            .checked_add(run_may_take.saturating_add(RUN_DEADLINE_GRACE))
+            .checked_add(run_timeout.saturating_add(RUN_DEADLINE_GRACE))
             .unwrap_or_else(|| now + Duration::from_hours(24 * 365));
         let state = CallLimiterState {
             end_status: None,
@@ -82,16 +82,16 @@ impl CallLimiter {
 
     /// Reason why no call is admitted any more, if there is one.
     pub(crate) fn revocation_error(&self, run: &Run) -> Option<ApiError> {
-        self.revocation_error_for(&run.cancelled)
+        self.revocation_error_for(&run.cancel_token)
     }
 
-    fn revocation_error_for(&self, cancelled: &CancellationToken) -> Option<ApiError> {
+    fn revocation_error_for(&self, cancel_token: &CancellationToken) -> Option<ApiError> {
         let message = match self.lock_state().end_status {
-            Some(RunStatus::Timeout) => "the time of this run is up",
+            Some(RunStatus::Timeout) => "the deadline of this run has passed",
             Some(RunStatus::Cancelled) => "this run was cancelled",
             Some(_) => return Some(ApiError::new(ApiErrorCode::Unauthorized, "this run has ended")),
-            None if cancelled.is_cancelled() => "this run was cancelled",
-            None if Instant::now() >= self.deadline => "the time of this run is up",
+            None if cancel_token.is_cancelled() => "this run was cancelled",
+            None if Instant::now() >= self.deadline => "the deadline of this run has passed",
             None => return None,
         };
         Some(ApiError::new(ApiErrorCode::DeadlineExceeded, message))
@@ -99,32 +99,32 @@ impl CallLimiter {
 
     /// Refuses a request that is too large.
     pub(crate) fn check_size(&self, method: ApiMethod, size: PayloadSize) -> Result<(), ApiError> {
-        let (bytes, most) = match size {
+        let (bytes, max_bytes) = match size {
             PayloadSize::Arguments(bytes) => (bytes, self.limits.payload_bytes),
             PayloadSize::Content(bytes) => (bytes, self.limits.content_bytes),
         };
-        if bytes <= most {
+        if bytes <= max_bytes {
             return Ok(());
         }
-        let message = format!("{method} was given {bytes} bytes, more than the {most} allowed");
+        let message = format!("the request of {method} has {bytes} bytes, more than the {max_bytes} allowed");
         Err(ApiError::new(ApiErrorCode::PayloadTooLarge, message))
     }
 
-    /// Counts a call, if calls do not come too often.
+    /// Counts a call against the limits of rate and concurrency.
     fn count_call(&self) -> Result<(), ApiError> {
-        let too_often =
+        let rate_limited =
             |message: String| ApiError { retryable: true, ..ApiError::new(ApiErrorCode::RateLimited, message) };
         let ApiLimits { calls_per_second, in_flight, .. } = self.limits;
         let now = Instant::now();
         let mut state = self.lock_state();
         if state.in_flight >= in_flight {
-            return Err(too_often(format!("{in_flight} calls of this run are being served already")));
+            return Err(rate_limited(format!("{in_flight} calls of this run are in flight already")));
         }
-        let paid_until = state.theoretical_arrival.max(now);
-        if paid_until.duration_since(now) >= CALL_BURST_WINDOW {
-            return Err(too_often(format!("a run makes at most {calls_per_second} calls a second")));
+        let arrival = state.theoretical_arrival.max(now);
+        if arrival.duration_since(now) >= CALL_BURST_WINDOW {
+            return Err(rate_limited(format!("a run may make at most {calls_per_second} calls per second")));
         }
-        state.theoretical_arrival = paid_until + Duration::from_secs(1) / calls_per_second.max(1);
+        state.theoretical_arrival = arrival + Duration::from_secs(1) / calls_per_second.max(1);
         state.in_flight += 1;
         Ok(())
     }
@@ -135,16 +135,16 @@ impl CallLimiter {
 }
 
 impl Run {
-    /// Admits a call, if calls do not come too often.
+    /// Admits a call, within the limits of rate and concurrency.
     pub(crate) fn acquire_call_permit(self: &Arc<Self>) -> Result<CallPermit, ApiError> {
         self.call_limiter.count_call()?;
         Ok(CallPermit(Arc::clone(self)))
     }
 
-    /// Ends the API with its run: no call is admitted from now on, and those being served end.
-    pub(crate) fn revoke_api(&self, how: RunStatus) {
+    /// Ends the API with its run: no further call is admitted, and calls in flight end.
+    pub(crate) fn revoke_api(&self, end_status: RunStatus) {
         let mut state = self.call_limiter.lock_state();
-        state.end_status = Some(how);
+        state.end_status = Some(end_status);
         if state.unrecorded_refusals > 0 {
             let refusals = ApiRefusal::Unrecorded { more: state.unrecorded_refusals };
             self.append(TapeEvent::ApiRefused(refusals).into());
@@ -155,17 +155,18 @@ impl Run {
 
     /// Records a refusal on the tape, before the caller sees it.
     pub(crate) async fn record_refusal(&self, method: ApiMethod, error: ApiError) -> ApiError {
-        let told = self.journal_refusal(method, &error);
-        // The run's own journal is closed, and its lease may be another's by now: it is written beside them.
-        if let Some(entry) = told
-            && let Err(failed) = self.commit_late_refusal(entry).await
+        let late_entry = self.journal_refusal(method, &error);
+        // The journal of an ended run is closed, and another process may hold its lease: commit without both.
+        if let Some(entry) = late_entry
+            && let Err(error) = self.commit_late_refusal(entry).await
         {
-            tracing::warn!(run_id = %self.id(), %method, %failed, "a refusal could not be written");
+            tracing::warn!(run_id = %self.id(), %method, %error, "cannot record a refusal");
         }
         error
     }
 
-    /// The fork of a child is closed when the child has ended: the tape of its session tells of it then.
+    /// Commits a refusal after the end of the run. The fork of an ended child is closed, so its refusals are recorded on
+    /// the tape of the session.
     async fn commit_late_refusal(&self, entry: EntryDraft) -> Result<(), StoreError> {
         let tapes = &self.environment.tapes;
         let mut tape = self.journal.tape().clone();
@@ -178,7 +179,7 @@ impl Run {
         tapes.commit(batch).await.map(drop)
     }
 
-    /// Writes a refusal into the journal; gives it back when the run has ended and so has its journal.
+    /// Writes a refusal to the journal. Returns the entry if the run has ended, and its journal with it.
     fn journal_refusal(&self, method: ApiMethod, error: &ApiError) -> Option<EntryDraft> {
         let mut state = self.call_limiter.lock_state();
         if state.recorded_refusals >= MAX_RECORDED_REFUSALS {
@@ -186,7 +187,7 @@ impl Run {
             return None;
         }
         state.recorded_refusals += 1;
-        tracing::warn!(run_id = %self.id(), %method, %error, "a call of a runner was refused");
+        tracing::warn!(run_id = %self.id(), %method, %error, "refused a call of a runner");
         let detail: String = error.message.chars().take(MAX_REFUSAL_DETAIL_LEN).collect();
         let refusal = ApiRefusal::Call { method: method.as_str().to_owned(), code: error.code, detail };
         let entry = TapeEvent::ApiRefused(refusal).into();
@@ -208,8 +209,8 @@ pub(crate) fn with_caller<T>(run: &Arc<Run>, work: impl FnOnce() -> T) -> T {
     CALLER.sync_scope(Arc::clone(run), work)
 }
 
-/// Tells whether another run is known to be the caller. In a task that the runner has spawned, the handle is
-/// all that says who calls.
+/// Returns true if another run is known to be the caller. The caller is unknown in a task that a runner has spawned: there
+/// the handle alone identifies the run.
 pub(crate) fn is_foreign_caller(run: &Arc<Run>) -> bool {
     CALLER.try_with(|caller| !Arc::ptr_eq(caller, run)).unwrap_or(false)
 }
@@ -226,11 +227,11 @@ mod tests {
     use crate::api_limits::ApiLimits;
 
     #[tokio::test(start_paused = true)]
-    async fn k04_calls_are_bounded_by_the_second_and_come_in_again_later() {
+    async fn k04_the_call_rate_is_bounded_and_recovers_over_time() {
         let limits = ApiLimits { calls_per_second: 10, in_flight: 1_000, ..ApiLimits::default() };
         let limiter = CallLimiter::new(limits, Duration::from_mins(1));
         let admitted = (0..100).filter(|_| limiter.count_call().is_ok()).count();
-        assert_eq!(admitted, 10, "a burst uses up a second");
+        assert_eq!(admitted, 10, "a burst uses up the calls of one second");
         let refusal = limiter.count_call().unwrap_err();
         assert!(refusal.code == ApiErrorCode::RateLimited && refusal.retryable);
         tokio::time::advance(Duration::from_millis(200)).await;
@@ -239,12 +240,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn k04_calls_are_refused_shortly_after_the_deadline_of_their_run() {
-        let (limiter, cancelled) =
+        let (limiter, cancel_token) =
             (CallLimiter::new(ApiLimits::default(), Duration::from_mins(1)), CancellationToken::new());
         tokio::time::advance(Duration::from_millis(60_900)).await;
-        assert_eq!(limiter.revocation_error_for(&cancelled), None, "the orchestrator ends the run first");
+        assert_eq!(limiter.revocation_error_for(&cancel_token), None, "the orchestrator ends the run first");
         tokio::time::advance(Duration::from_millis(100)).await;
-        assert_eq!(limiter.revocation_error_for(&cancelled).unwrap().code, ApiErrorCode::DeadlineExceeded);
+        assert_eq!(limiter.revocation_error_for(&cancel_token).unwrap().code, ApiErrorCode::DeadlineExceeded);
     }
 
     #[tokio::test(start_paused = true)]
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn k04_a_call_is_weighed_by_what_its_method_takes() {
+    async fn k04_arguments_and_contents_have_size_limits_of_their_own() {
         let limits = ApiLimits { payload_bytes: 10, content_bytes: 100, ..ApiLimits::default() };
         let limiter = CallLimiter::new(limits, Duration::from_mins(1));
         assert!(limiter.check_size(ApiMethod::TapeNote, PayloadSize::Arguments(10)).is_ok());

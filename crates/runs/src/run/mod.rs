@@ -1,4 +1,4 @@
-//! One run: its authority, its journal, and how far it has come.
+//! One run: its authority, its journal and its progress.
 
 pub(crate) mod call_limiter;
 pub(crate) mod open_calls;
@@ -33,94 +33,94 @@ use crate::environment::RunEnvironment;
 use crate::journal::{EntryTicket, Journal};
 use crate::steering::Steering;
 
-/// One run, shared by everything that works for it.
+/// One run, shared by its stream, its API and its child runs.
 pub(crate) struct Run {
     pub(crate) environment: Arc<RunEnvironment>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) runner: Arc<dyn Runner>,
-    /// What its authority comes from.
+    /// Binding that the authority of the run is derived from.
     pub(crate) binding: Arc<Binding>,
     pub(crate) context: RunContext,
     pub(crate) prompt: PromptContent,
-    /// The events it serves, and where their messages stand if a run that was cut off took them in.
+    /// Events that the run serves, with the entry of the message if an interrupted run ingested it.
     pub(crate) served_events: Vec<(EventKey, Option<EntryId>)>,
-    /// What came meanwhile.
+    /// Events that arrive during the run.
     pub(crate) steering: Arc<Steering>,
     pub(crate) state: TurnState,
-    pub(crate) cancelled: CancellationToken,
-    /// What it may use.
+    pub(crate) cancel_token: CancellationToken,
+    /// Steps and tokens that the run may use.
     pub(crate) budget: Arc<Budget>,
-    /// How many runs stand above it.
+    /// Number of ancestors: 0 for the run of a turn.
     pub(crate) depth: u32,
-    /// Stream events of what the run does through the host: tool calls, usage.
+    /// Stream events of calls through the run API: tool calls, usage.
     pub(crate) events: mpsc::Sender<StreamEvent>,
     pub(crate) progress: Mutex<RunProgressState>,
-    /// How its runner reaches the host.
+    /// Limits and lifetime of the run API.
     pub(crate) call_limiter: CallLimiter,
 }
 
-/// How far a run has come.
+/// Progress of a run.
 #[derive(Default)]
 pub(crate) struct RunProgressState {
-    /// What it said in the messages that it completed.
+    /// Text of the completed messages.
     pub(crate) completed_text: String,
-    /// What it streamed of a message that is not complete yet.
+    /// Streamed text of a message that is not complete yet.
     pub(crate) partial_text: String,
     pub(crate) usage: Option<Usage>,
     pub(crate) terminal: Option<TerminalResult>,
-    /// Tool calls that the runner made itself.
+    /// Tool calls that the runner makes itself.
     pub(crate) runner_tool_calls: RunnerToolCalls,
-    /// What is looked at before a result is heeded.
+    /// Validates results before they are applied.
     pub(crate) result_validator: ResultValidator,
-    /// The last error a stand-in emitted.
+    /// Last error that a plugin in place of the runner emitted.
     pub(crate) last_error: Option<String>,
-    /// The binding's runner was asked. Otherwise a plugin stands in for it.
+    /// The binding's runner was started. Otherwise a plugin takes its place.
     pub(crate) runner_started: bool,
-    /// How many model calls it has made.
+    /// Number of model calls so far.
     pub(crate) model_calls: u32,
-    /// Tool calls that have begun and not ended.
+    /// Calls that have begun and not ended.
     pub(crate) open_calls: OpenCalls,
     /// Child runs that have not ended.
     pub(crate) children: Vec<ChildRun>,
-    /// What it had done on the platform.
+    /// Platform actions that the run requested.
     pub(crate) actions: RunActions,
-    /// How many artifacts it has made.
+    /// Number of artifacts so far.
     artifact_count: u32,
     message_state: MessageState,
     /// A step is open: its calls are recorded and not all of its results.
     is_step_open: bool,
-    /// Handoffs asked for in the open step.
+    /// Handoffs requested in the open step.
     deferred_handoffs: Vec<PendingHandoff>,
 }
 
 /// A child run that has not ended.
 pub(crate) struct ChildRun {
     pub(crate) run: Arc<Run>,
-    /// Registration from before the child is on record until its end is.
+    /// Registration from before the child is recorded until its end is.
     pub(crate) active_guard: ActiveRunGuard,
 }
 
-/// What became of the message a run serves.
+/// State of the message that a run serves.
 #[derive(Default)]
 enum MessageState {
     #[default]
     Pending,
-    /// It is on the tape, or about to be, and so are those that came meanwhile.
+    /// Ingested: on the tape or pending in the journal, like the messages that arrived during the run.
     Ingested(Vec<RunMessage>),
-    /// It was a command, which is recorded as such.
+    /// A command, which is recorded as such.
     Command,
 }
 
-/// A message that a run took in.
+/// A message that a run ingested.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum RunMessage {
     /// Written by this run.
     New(EntryTicket),
-    /// Written by a run that was cut off.
+    /// Written by an interrupted run.
     Earlier(EntryId),
 }
 
-/// How a run ended.
+/// End of a run.
 #[derive(Debug, Clone)]
 pub(crate) enum TerminalResult {
     Completed { silent: bool },
@@ -133,7 +133,7 @@ pub(crate) struct PendingHandoff {
     pub(crate) state: JsonObject,
 }
 
-/// How many stream events of the run API may wait for the stream to be read.
+/// Maximum number of unread stream events of the run API.
 pub(crate) const MAX_QUEUED_STREAM_EVENTS: usize = 64;
 
 impl Run {
@@ -141,7 +141,7 @@ impl Run {
         &self.context.run_id
     }
 
-    /// Its runner, as people are told of it.
+    /// Name of the runner in error messages.
     pub(crate) fn runner_label(&self) -> String {
         format!("the runner {}", self.runner.descriptor().id)
     }
@@ -154,17 +154,17 @@ impl Run {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Shows something to the channel. When nobody reads the stream any more there is nobody to show it to.
+    /// Sends an event to the stream, and waits while the stream is full. After the end of the stream it is discarded.
     pub(crate) async fn emit(&self, event: StreamEvent) {
         if self.events.send(event).await.is_err() {
-            tracing::debug!(run_id = %self.id(), "stream event after the end of the stream");
+            tracing::debug!(run_id = %self.id(), "discarded a stream event after the end of the stream");
         }
     }
 
-    /// Shows something that is of no use later: where the stream is not read at once it is left out.
+    /// Sends an event that is of no use later: it is discarded if the stream is full or has ended.
     pub(crate) fn try_emit(&self, event: StreamEvent) {
         if self.events.try_send(event).is_err() {
-            tracing::debug!(run_id = %self.id(), "stream event that nobody reads");
+            tracing::debug!(run_id = %self.id(), "discarded a stream event: the stream is full or has ended");
         }
     }
 
@@ -173,64 +173,65 @@ impl Run {
         self.journal.append(self.id(), entry);
     }
 
-    /// Adds entries and the facts they rest on, so that no commit comes between them. `did` is the tool whose doing the
-    /// last of them tells.
-    pub(crate) fn append_atomic(&self, facts: Vec<Fact>, entries: Vec<EntryDraft>, did: Option<String>) {
-        self.journal.append_atomic(self.id(), facts, entries, did);
+    /// Adds entries and the facts they depend on, so that no commit separates them. `effectful_tool` is the tool whose
+    /// effect the last entry records.
+    pub(crate) fn append_atomic(&self, facts: Vec<Fact>, entries: Vec<EntryDraft>, effectful_tool: Option<String>) {
+        self.journal.append_atomic(self.id(), facts, entries, effectful_tool);
     }
 
-    /// Names a new artifact of the run.
+    /// Id of a new artifact of the run.
     pub(crate) fn next_artifact_id(&self) -> ArtifactId {
         let mut progress = self.progress();
         progress.artifact_count += 1;
         ArtifactId::new(format!("{}.{}", self.id(), progress.artifact_count))
     }
 
-    /// Takes in what a child run is asked: no event stands for it.
+    /// Ingests the prompt of a child run, which has no event.
     pub(crate) fn ingest_prompt(&self) {
         let prompt = EntryDraft::message(&ChatMessage::user(self.prompt.0.as_ref().clone()));
         let ticket = self.journal.append_ingested(self.id(), prompt, &[]);
         self.progress().message_state = MessageState::Ingested(vec![RunMessage::New(ticket)]);
     }
 
-    /// Takes the message in: its prompt goes on the tape, once. What a run that was cut off took in stands there already.
+    /// Ingests the message, once: writes its prompt to the tape. A message that an interrupted run ingested is there
+    /// already.
     pub(crate) fn ingest_message(&self) {
         let mut progress = self.progress();
         if !matches!(progress.message_state, MessageState::Pending) {
             return;
         }
-        let mut taken = Vec::new();
-        let mut new = Vec::new();
+        let mut earlier_messages = Vec::new();
+        let mut new_events = Vec::new();
         for (key, message) in &self.served_events {
             match message {
-                None => new.push(key.clone()),
+                None => new_events.push(key.clone()),
                 Some(message) => {
                     let (key, run_id, message) = (key.clone(), self.id().clone(), *message);
-                    taken.push(message);
+                    earlier_messages.push(message);
                     self.journal.push(Fact::IngestEvent { key, run_id, message: EntryRef::Id(message) });
                 }
             }
         }
-        taken.dedup();
-        let mut taken: Vec<RunMessage> = taken.into_iter().map(RunMessage::Earlier).collect();
-        if !new.is_empty() {
+        earlier_messages.dedup();
+        let mut ingested: Vec<RunMessage> = earlier_messages.into_iter().map(RunMessage::Earlier).collect();
+        if !new_events.is_empty() {
             let prompt = EntryDraft::message(&ChatMessage::user(self.prompt.0.as_ref().clone()));
-            taken.push(RunMessage::New(self.journal.append_ingested(self.id(), prompt, &new)));
+            ingested.push(RunMessage::New(self.journal.append_ingested(self.id(), prompt, &new_events)));
         }
-        progress.message_state = MessageState::Ingested(taken);
+        progress.message_state = MessageState::Ingested(ingested);
     }
 
-    /// Takes in a message that came meanwhile.
+    /// Ingests a message that arrived during the run.
     pub(crate) fn ingest_steered(&self, event: &EventKey, prompt: Content) {
         self.ingest_message();
         let message = EntryDraft::message(&ChatMessage::user(prompt));
         let ticket = self.journal.append_ingested(self.id(), message, std::slice::from_ref(event));
-        if let MessageState::Ingested(taken) = &mut self.progress().message_state {
-            taken.push(RunMessage::New(ticket));
+        if let MessageState::Ingested(ingested) = &mut self.progress().message_state {
+            ingested.push(RunMessage::New(ticket));
         }
     }
 
-    /// The message is a command: it is recorded as such and never taken in.
+    /// Marks the message as a command: it is recorded as such and never ingested.
     pub(crate) fn mark_as_command(&self) {
         let mut progress = self.progress();
         if matches!(progress.message_state, MessageState::Pending) {
@@ -238,24 +239,24 @@ impl Run {
         }
     }
 
-    /// Whether the run serves a command: what it says is recorded with the command and belongs to no view.
+    /// Returns true if the run serves a command. Its output is recorded with the command and is part of no view.
     pub(crate) fn is_command(&self) -> bool {
         matches!(self.progress().message_state, MessageState::Command)
     }
 
-    /// Adds what was used.
+    /// Adds to the usage of the run.
     pub(crate) fn add_usage(&self, usage: &Usage) {
         let mut progress = self.progress();
         progress.usage = Some(progress.usage.take().unwrap_or_default().plus(usage));
     }
 
-    /// Commits what waits.
+    /// Commits all pending entries and facts, durably.
     pub(crate) async fn flush(&self) -> Result<(), StoreError> {
         self.journal.flush().await
     }
 
-    /// All that the run has written is on its tape, to be read. It is on disk too where the runner may tell others of what it
-    /// reads: ids that a power cut took back would be given again.
+    /// Writes all pending entries to the tape, so that they can be read. The write is durable if the runner can pass what
+    /// it reads to others without the host: ids that a power cut took back would be assigned again.
     pub(crate) async fn flush_before_read(&self) -> Result<(), StoreError> {
         if self.environment.can_bypass_host(&self.runner.descriptor()) {
             self.journal.flush().await
@@ -264,12 +265,12 @@ impl Run {
         }
     }
 
-    /// A step begins: handoffs wait until its results are recorded.
+    /// Opens a step: handoffs are deferred until its results are recorded.
     pub(crate) fn open_step(&self) {
         self.progress().is_step_open = true;
     }
 
-    /// The run is broken off: the handoffs that a tool was promised are written with its end.
+    /// Writes the deferred handoffs, which their callers rely on, also if the run is interrupted.
     pub(crate) fn write_deferred_handoffs(&self) {
         let deferred = std::mem::take(&mut self.progress().deferred_handoffs);
         for handoff in deferred {
@@ -277,19 +278,19 @@ impl Run {
         }
     }
 
-    /// Whether a handoff was asked for in the open step.
+    /// Returns true if a handoff was requested in the open step.
     pub(crate) fn has_deferred_handoff(&self) -> bool {
         !self.progress().deferred_handoffs.is_empty()
     }
 
-    /// The step's results are in the journal: the handoffs that were asked for follow them. The messages that they name
-    /// are on the tape since the step's calls are.
+    /// Closes the step, once its results are in the journal, and writes the deferred handoffs after them. The messages
+    /// that they name are on the tape since the calls of the step are.
     pub(crate) fn close_step(&self) {
         self.progress().is_step_open = false;
         self.write_deferred_handoffs();
     }
 
-    /// Writes an anchor, now or when the open step is done.
+    /// Writes an anchor, now or at the end of the open step.
     pub(crate) async fn request_handoff(&self, handoff: PendingHandoff) -> Result<(), StoreError> {
         match self.defer_handoff(handoff) {
             None => Ok(()),
@@ -297,7 +298,7 @@ impl Run {
         }
     }
 
-    /// Keeps a handoff for the end of the open step; gives it back when none is open.
+    /// Defers a handoff to the end of the open step. Returns it if no step is open.
     fn defer_handoff(&self, handoff: PendingHandoff) -> Option<PendingHandoff> {
         let mut progress = self.progress();
         if !progress.is_step_open {
@@ -307,24 +308,25 @@ impl Run {
         None
     }
 
-    /// An anchor inside a run names the messages that the run took in, so that views show them after the anchor.
+    /// Commits a handoff. The messages that it names need their ids first.
     async fn commit_handoff(&self, handoff: PendingHandoff) -> Result<(), StoreError> {
         self.flush().await?;
         self.append_handoff(&handoff);
         self.flush().await
     }
 
+    /// Appends the anchor of a handoff. It names the messages that the run ingested, so that views show them after it.
     fn append_handoff(&self, handoff: &PendingHandoff) {
-        let taken_in = match &self.progress().message_state {
+        let ingested = match &self.progress().message_state {
             MessageState::Ingested(messages) => messages.clone(),
             MessageState::Pending | MessageState::Command => Vec::new(),
         };
-        let id = |message| match message {
+        let entry_id = |message| match message {
             RunMessage::New(ticket) => self.journal.entry_id(ticket),
             RunMessage::Earlier(id) => Some(id),
         };
         let [anchor, event] = EntryDraft::handoff(&handoff.name, &handoff.state);
-        self.append(anchor.with_named_messages(taken_in.into_iter().filter_map(id).map(EntryRef::Id).collect()));
+        self.append(anchor.with_named_messages(ingested.into_iter().filter_map(entry_id).map(EntryRef::Id).collect()));
         self.append(event);
     }
 }

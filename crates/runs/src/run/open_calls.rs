@@ -1,4 +1,4 @@
-//! Open calls: hooks that saw a call begin are notified of its end, also when the run breaks it off.
+//! Open calls: hooks that saw a call begin are notified of its end, also when the run interrupts it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,15 +19,15 @@ const INTERRUPTED_CALL_MESSAGE: &str = "the run was broken off during the call";
 /// Notifies the hooks of the calls that the end of the run interrupts. Their answers change nothing.
 pub(crate) async fn notify_interrupted_calls(run: &Run) {
     let calls = run.progress().open_calls.take_all();
-    let told = tokio::time::timeout(HOOK_NOTICE_TIMEOUT, async {
+    let notices = tokio::time::timeout(HOOK_NOTICE_TIMEOUT, async {
         for call in calls {
-            if let Err(failure) = notify_interrupted_call(run, call).await {
-                tracing::warn!(%failure, "a hook failed at the end of a run");
+            if let Err(error) = notify_interrupted_call(run, call).await {
+                tracing::warn!(run_id = %run.id(), %error, "a hook failed at the end of a run");
             }
         }
     });
-    if told.await.is_err() {
-        tracing::warn!(run_id = %run.id(), "hooks took too long at the end of a run");
+    if notices.await.is_err() {
+        tracing::warn!(run_id = %run.id(), "the hooks timed out at the end of a run");
     }
 }
 
@@ -53,7 +53,7 @@ enum OpenCall {
     Model(Box<ModelRequest>),
 }
 
-/// The calls that have begun and not ended.
+/// Calls that have begun and not ended.
 #[derive(Default)]
 pub(crate) struct OpenCalls {
     calls: Vec<(u64, OpenCall)>,
@@ -82,7 +82,7 @@ impl OpenCalls {
     }
 }
 
-/// A model call that hooks saw begin. One that its runner drops, as a cancelled run does, stays open, and the hooks are
+/// A model call that hooks saw begin. A call that its runner drops, as on cancellation, stays open, and the hooks are
 /// [notified](notify_interrupted_calls) of it at the end of the run.
 pub(crate) struct OpenModelCall {
     run: Arc<Run>,
@@ -90,7 +90,8 @@ pub(crate) struct OpenModelCall {
 }
 
 impl OpenModelCall {
-    /// Registers a call, in the form that the runner gave it. Whole requests are only kept where a hook wants to see them.
+    /// Registers a call, in the form in which the runner made it. Requests are held only if a hook implements
+    /// `after_llm_call`.
     pub(crate) fn begin(run: &Arc<Run>, call: &ModelCall) -> Option<Self> {
         if !run.environment.hooks.is_implemented::<AfterLlmCall>() {
             return None;

@@ -10,17 +10,17 @@ use super::{Run, TerminalResult};
 const MESSAGE_SEPARATOR: &str = "\n\n";
 
 /// The entry that records a dropped result.
-pub(crate) fn dropped_result_entry(kind: &str, why: &str) -> EntryDraft {
-    TapeEvent::ResultDropped(DroppedResult { kind: kind.to_owned(), reason: why.to_owned() }).into()
+pub(crate) fn dropped_result_entry(kind: &str, reason: &str) -> EntryDraft {
+    TapeEvent::ResultDropped(DroppedResult { kind: kind.to_owned(), reason: reason.to_owned() }).into()
 }
 
 impl Run {
     /// Adds a delta and returns the text to show: the first delta of a further message begins with a separator.
     pub(crate) fn add_delta(&self, delta: &str) -> String {
         let mut progress = self.progress();
-        let begins = progress.partial_text.is_empty() && !progress.completed_text.is_empty();
+        let is_further_message = progress.partial_text.is_empty() && !progress.completed_text.is_empty();
         progress.partial_text.push_str(delta);
-        if begins { format!("{MESSAGE_SEPARATOR}{delta}") } else { delta.to_owned() }
+        if is_further_message { format!("{MESSAGE_SEPARATOR}{delta}") } else { delta.to_owned() }
     }
 
     /// Writes a complete message to the tape and to the output.
@@ -35,7 +35,7 @@ impl Run {
             self.append(entry);
         }
         let was_streamed = !self.progress().partial_text.is_empty();
-        let shown = if was_streamed || text.is_empty() { None } else { Some(self.add_delta(&text)) };
+        let shown_text = if was_streamed || text.is_empty() { None } else { Some(self.add_delta(&text)) };
         let mut progress = self.progress();
         // A new string instead of `clear`, to release the memory of a long message.
         progress.partial_text = String::new();
@@ -43,7 +43,7 @@ impl Run {
             progress.completed_text.push_str(MESSAGE_SEPARATOR);
         }
         progress.completed_text.push_str(&text);
-        shown.map(StreamEvent::text).into_iter().collect()
+        shown_text.map(StreamEvent::text).into_iter().collect()
     }
 
     /// Appends entries of the run after the message it serves.
@@ -78,12 +78,12 @@ impl Run {
     pub(crate) fn save_partial(&self) {
         self.flush_runner_tool_calls();
         self.write_deferred_handoffs();
-        let (partial, is_stand_in) = {
+        let (partial, is_plugin_run) = {
             let mut progress = self.progress();
             (std::mem::take(&mut progress.partial_text), !progress.runner_started)
         };
         // The message of an interrupted run is recorded too, unless it may be a command.
-        if is_stand_in || !partial.is_empty() || self.context.event.command_line().is_none() {
+        if is_plugin_run || !partial.is_empty() || self.context.event.command_line().is_none() {
             self.ingest_message();
         }
         if !partial.is_empty() {

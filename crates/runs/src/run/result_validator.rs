@@ -121,7 +121,7 @@ impl ResultValidator {
     }
 
     fn flood_failure(&self, limits: &ResultLimits) -> Option<RunError> {
-        let (what, max, limit) = if self.result_count > limits.count {
+        let (what, max, limit_name) = if self.result_count > limits.count {
             ("results", limits.count, "max_run_results")
         } else if self.total_bytes > limits.total_bytes {
             ("bytes of results", limits.total_bytes, "max_run_result_bytes")
@@ -130,7 +130,7 @@ impl ResultValidator {
         } else {
             return None;
         };
-        let message = format!("the runner yielded more than {max} {what} (limit {limit})");
+        let message = format!("the runner yielded more than {max} {what} (limit {limit_name})");
         Some(RunError { message, code: Some(ErrorCode::RunFlooded.into()) })
     }
 
@@ -159,10 +159,10 @@ impl ResultValidator {
         if let ResultBody::MessageDelta { .. } = result.body {
             let max_bytes = limits.delta_bytes.min(limits.message_bytes.saturating_sub(partial as u64));
             // A truncated text is better than a text with a gap.
-            let overflowed = self.is_overflowing;
+            let was_overflowing = self.is_overflowing;
             self.is_overflowing |= size > max_bytes;
             if self.is_overflowing {
-                return self.drop_oversized(&result.body, size, max_bytes, !overflowed);
+                return self.drop_oversized(&result.body, size, max_bytes, !was_overflowing);
             }
             return ResultVerdict::Accept(result);
         }
@@ -185,10 +185,10 @@ impl ResultValidator {
         ResultVerdict::Accept(result)
     }
 
-    fn drop_oversized(&mut self, body: &ResultBody, size: u64, most: u64, tells: bool) -> ResultVerdict {
+    fn drop_oversized(&mut self, body: &ResultBody, size: u64, max_bytes: u64, is_recorded: bool) -> ResultVerdict {
         self.anomalies.too_large += 1;
-        let reason = || format!("it has {size} bytes, more than the {most} allowed");
-        ResultVerdict::Drop(tells.then(|| DroppedResult { kind: body.kind().to_owned(), reason: reason() }))
+        let reason = || format!("it has {size} bytes, more than the {max_bytes} allowed");
+        ResultVerdict::Drop(is_recorded.then(|| DroppedResult { kind: body.kind().to_owned(), reason: reason() }))
     }
 
     /// Accepts a terminal result, whatever its size and sequence number: only the runner can end its run in time.
@@ -201,11 +201,11 @@ impl ResultValidator {
                 message.truncate(message.floor_char_boundary(max_bytes));
                 message.push_str(" [...]");
             }
-            let is_code = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c);
+            let is_code_char = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c);
             if code
                 .as_ref()
                 .map(FailureCode::as_str)
-                .is_some_and(|code| code.len() > MAX_ERROR_CODE_LEN || !code.chars().all(is_code))
+                .is_some_and(|code| code.len() > MAX_ERROR_CODE_LEN || !code.chars().all(is_code_char))
             {
                 self.anomalies.malformed += 1;
                 *code = None;
@@ -248,13 +248,13 @@ fn is_terminal(body: &ResultBody) -> bool {
     matches!(body, ResultBody::RunCompleted { .. } | ResultBody::RunFailed { .. })
 }
 
-/// The sequence number of a result, even of an unparsed one.
+/// Sequence number of a result, even of an unparsed one.
 fn result_sequence(result: &RunResult) -> Option<u64> {
-    let of_unread = || match &result.body {
+    let unread_sequence = || match &result.body {
         ResultBody::Unread(value) => value.get("sequence").and_then(Value::as_u64),
         _ => None,
     };
-    result.sequence.or_else(of_unread)
+    result.sequence.or_else(unread_sequence)
 }
 
 fn parse_result(result: RunResult) -> Result<RunResult, ResultParseError> {

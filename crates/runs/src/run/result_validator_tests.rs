@@ -37,7 +37,7 @@ fn numbered_delta(sequence: u64) -> RunResult {
 /// One word per result: its kind if it is accepted, `-` and the kind if it is dropped, or the code that ends the run.
 fn validate_all(validator: &mut ResultValidator, results: impl IntoIterator<Item = RunResult>) -> Vec<String> {
     let mut partial = 0;
-    let mut word = |result: RunResult| match validator.validate(result, &SMALL_LIMITS, partial) {
+    let mut verdict_word = |result: RunResult| match validator.validate(result, &SMALL_LIMITS, partial) {
         ResultVerdict::Accept(RunResult { body, .. }) => {
             match &body {
                 ResultBody::MessageDelta { delta } => partial += delta.len(),
@@ -50,7 +50,7 @@ fn validate_all(validator: &mut ResultValidator, results: impl IntoIterator<Item
         ResultVerdict::Drop(Some(dropped)) => format!("-{}", dropped.kind),
         ResultVerdict::EndRun(failure) => failure.code.unwrap().to_string(),
     };
-    results.into_iter().map(&mut word).collect()
+    results.into_iter().map(&mut verdict_word).collect()
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn k02_a_repeated_sequence_number_is_dropped_and_a_gap_is_counted() {
 
 #[test]
 fn g04_a_terminal_result_is_accepted_even_if_malformed_or_oversized() {
-    let failed = |value: Value| {
+    let fail_with = |value: Value| {
         let mut validator = ResultValidator::default();
         validate_all(&mut validator, [numbered_delta(5)]);
         let ResultVerdict::Accept(RunResult { body: ResultBody::RunFailed { message, code }, .. }) =
@@ -112,14 +112,14 @@ fn g04_a_terminal_result_is_accepted_even_if_malformed_or_oversized() {
         assert!(validator.has_ended());
         (message, code, validator.anomalies)
     };
-    let (message, code, anomalies) = failed(json!({"type": "run.failed", "data": {"why": 1}}));
+    let (message, code, anomalies) = fail_with(json!({"type": "run.failed", "data": {"why": 1}}));
     assert!(
         message.contains("run.failed") && code == Some("run-failed".into()) && anomalies.malformed == 1,
         "{message}"
     );
-    assert_eq!(failed(json!({"type": "run.completed", "data": []})).1, Some("run-failed".into()));
+    assert_eq!(fail_with(json!({"type": "run.completed", "data": []})).1, Some("run-failed".into()));
     let data = json!({"message": "é".repeat(1000), "code": "No Such Code"});
-    let (message, code, anomalies) = failed(json!({"type": "run.failed", "data": data, "sequence": 5}));
+    let (message, code, anomalies) = fail_with(json!({"type": "run.failed", "data": data, "sequence": 5}));
     assert_eq!((message.as_str(), code), ("éééééééééé [...]", None));
     assert_eq!((anomalies.too_large, anomalies.malformed, anomalies.duplicates), (1, 1, 1));
 }
@@ -189,22 +189,22 @@ fn g04_a_streamed_message_is_cut_off_at_the_size_limit() {
 
 #[test]
 fn x05_a_run_that_floods_the_host_with_results_is_ended() {
-    let ended = |results: Vec<RunResult>| {
+    let flood_position = |results: Vec<RunResult>| {
         let mut validator = ResultValidator::default();
         let words = validate_all(&mut validator, results);
-        let end = words.iter().position(|word| word == "run-flooded");
+        let position = words.iter().position(|word| word == "run-flooded");
         assert!(!validator.has_ended(), "the host ends the run, not the runner");
-        end
+        position
     };
-    assert_eq!(ended(vec![delta("x"); 120]), Some(100));
-    assert_eq!(ended(vec![message("x"); 60]), Some(50), "results with entries have a lower limit");
-    assert_eq!(ended(vec![unread(json!({"type": "junk"})); 120]), Some(100), "unknown results count");
+    assert_eq!(flood_position(vec![delta("x"); 120]), Some(100));
+    assert_eq!(flood_position(vec![message("x"); 60]), Some(50), "results with entries have a lower limit");
+    assert_eq!(flood_position(vec![unread(json!({"type": "junk"})); 120]), Some(100), "unknown results count");
     assert_eq!(
-        ended(vec![unread(json!({"type": "junk", "data": "x".repeat(40_000)})); 9]),
+        flood_position(vec![unread(json!({"type": "junk", "data": "x".repeat(40_000)})); 9]),
         Some(2),
         "the bytes of unknown results count"
     );
-    assert_eq!(ended(vec![numbered_delta(1); 120]), Some(100), "duplicates count");
+    assert_eq!(flood_position(vec![numbered_delta(1); 120]), Some(100), "duplicates count");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use capstan_protocol::ActionId;
 
-/// The actions of a run: those that are still open, and the names of all that were started.
+/// Actions of a run: those that are still open, and the names of all that were started.
 #[derive(Default)]
 pub(crate) struct RunActions {
     pub(crate) open: Vec<(ActionId, String)>,

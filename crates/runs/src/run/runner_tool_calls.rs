@@ -28,9 +28,9 @@ impl RunnerToolCalls {
 
     /// Returns true if a call with this id has no result yet. Ids may be reused.
     pub(crate) fn is_awaiting(&self, call_id: &str) -> bool {
-        let waiting = self.queued.iter().filter(|call| call.id == call_id).count();
+        let queued = self.queued.iter().filter(|call| call.id == call_id).count();
         let early = self.early_results.iter().filter(|(id, _)| id == call_id).count();
-        waiting > early || self.open.iter().any(|open| open == call_id)
+        queued > early || self.open.iter().any(|open| open == call_id)
     }
 
     /// Adds the result of a call. Returns the entries to write now.
@@ -80,9 +80,10 @@ impl RunnerToolCalls {
 
 #[cfg(test)]
 mod tests {
-    use super::RunnerToolCalls;
     use capstan_protocol::{ToolCall, ToolOutput};
     use capstan_tape::EntryDraft;
+
+    use super::RunnerToolCalls;
 
     fn describe(drafts: &[EntryDraft]) -> Vec<String> {
         let names = |draft: &EntryDraft| match draft.payload.get("calls") {

@@ -11,28 +11,28 @@ use crate::run::Run;
 pub(crate) const STATE_CONFLICT_RETRIES: usize = 16;
 
 /// Number of changes of a namespace so far.
-pub(crate) async fn namespace_revision(run: &Run, space: &str) -> Result<u64, ApiError> {
-    let known = run.environment.tapes.store().namespace(space).await.map_err(|error| store_api_error(&error))?;
-    Ok(known.map_or(0, |known| known.revision))
+pub(crate) async fn namespace_revision(run: &Run, namespace: &str) -> Result<u64, ApiError> {
+    let record = run.environment.tapes.store().namespace(namespace).await.map_err(|error| store_api_error(&error))?;
+    Ok(record.map_or(0, |record| record.revision))
 }
 
 /// Commits the pending entries and these facts, if the namespace still has this revision. Otherwise nothing is
 /// committed and the result is false.
 pub(crate) async fn commit_if_unchanged(
     run: &Run,
-    space: &str,
+    namespace: &str,
     revision: u64,
     facts: Vec<Fact>,
 ) -> Result<bool, ApiError> {
-    let expect = BatchPrecondition::NamespaceRevision { namespace: space.to_owned(), revision };
-    match run.journal.flush_with_preconditions(vec![expect], facts).await {
+    let precondition = BatchPrecondition::NamespaceRevision { namespace: namespace.to_owned(), revision };
+    match run.journal.flush_with_preconditions(vec![precondition], facts).await {
         Ok(_) => Ok(true),
         Err(StoreError::NamespaceChanged { .. }) => Ok(false),
         Err(error) => Err(store_api_error(&error)),
     }
 }
 
-/// The error of a change that lost every retry.
+/// Error of a change that lost every retry.
 pub(crate) fn conflict_error() -> ApiError {
     let message = "too many concurrent changes of the same namespace; try again";
     ApiError { retryable: true, ..ApiError::new(ApiErrorCode::RuntimeError, message) }

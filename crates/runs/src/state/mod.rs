@@ -1,4 +1,4 @@
-//! What runners want remembered, by whom it is about.
+//! Stored state of runners, by scope.
 
 pub(crate) mod commit;
 
@@ -15,7 +15,7 @@ use crate::payload_size::json_size;
 use crate::run::{Run, dropped_result_entry};
 use crate::state_admin::{MAX_STATE_KEY_LEN, RunnerNamespace};
 
-/// The namespace of this run's state in a scope; `None` if the event has no owner of that scope. Every runner has
+/// Namespace of this run's state in a scope; `None` if the event has no owner of that scope. Every runner has
 /// namespaces of its own.
 pub(crate) fn state_namespace(run: &Run, scope: StateScope) -> Option<String> {
     let context = &run.context;
@@ -36,10 +36,10 @@ pub(crate) fn state_namespace(run: &Run, scope: StateScope) -> Option<String> {
     Some(RunnerNamespace::State { runner: run.runner.descriptor().id, scope, owner }.stored_name())
 }
 
-/// The namespace, if the grant covers the scope.
+/// Namespace of a scope, if the grant covers the scope.
 pub(crate) fn granted_namespace(run: &Run, scope: StateScope) -> Result<String, ApiError> {
-    let space = state_namespace(run, scope).filter(|_| run.grant().may.state.contains(&scope));
-    space.ok_or_else(|| {
+    let namespace = state_namespace(run, scope).filter(|_| run.grant().may.state.contains(&scope));
+    namespace.ok_or_else(|| {
         let message = format!("the grant of this run does not cover state of scope {}", json!(scope));
         ApiError::new(ApiErrorCode::Unauthorized, message)
     })
@@ -49,8 +49,8 @@ pub(crate) fn granted_namespace(run: &Run, scope: StateScope) -> Result<String, 
 pub(crate) async fn set_state(run: &Run, scope: StateScope, values: &JsonObject) -> Result<(), ApiError> {
     let mut change = build_state_change(run, scope, values)?;
     change.accepted_entry = run.journal.next_entry(run.id(), change.accepted_entry);
-    let assigned = run.journal.flush_with(vec![Fact::UpdateWithinQuota(Box::new(change))]).await;
-    match assigned.map_err(|error| store_api_error(&error))?.as_slice() {
+    let outputs = run.journal.flush_with(vec![Fact::UpdateWithinQuota(Box::new(change))]).await;
+    match outputs.map_err(|error| store_api_error(&error))?.as_slice() {
         [FactOutput::WithinQuota(false)] => Err(state_quota_error(run, scope)),
         _ => Ok(()),
     }
@@ -60,20 +60,20 @@ pub(crate) async fn set_state(run: &Run, scope: StateScope, values: &JsonObject)
 /// the quota by then, no key is set and the tape records the refusal.
 pub(crate) async fn set_state_deferred(run: &Run, scope: StateScope, values: &JsonObject) -> Result<(), ApiError> {
     let mut change = build_state_change(run, scope, values)?;
-    let failed = |error: StoreError| store_api_error(&error);
+    let to_api_error = |error: StoreError| store_api_error(&error);
     if run.journal.has_pending_change(&change.namespace) {
         // The quota check below needs the present totals.
-        run.flush().await.map_err(failed)?;
+        run.flush().await.map_err(to_api_error)?;
     }
     let store = run.environment.tapes.store();
-    let known = store.namespace(&change.namespace).await.map_err(failed)?;
-    let mut space =
-        known.unwrap_or_else(|| NamespaceRecord::empty(&*change.namespace, run.environment.options.clock.now()));
-    for kept in &change.changes {
-        let before = store.key_value(&change.namespace, &kept.key).await.map_err(failed)?;
-        space.update_totals(before.as_ref(), kept.unless_removed());
+    let record = store.namespace(&change.namespace).await.map_err(to_api_error)?;
+    let mut totals =
+        record.unwrap_or_else(|| NamespaceRecord::empty(&*change.namespace, run.environment.options.clock.now()));
+    for record in &change.changes {
+        let before = store.key_value(&change.namespace, &record.key).await.map_err(to_api_error)?;
+        totals.update_totals(before.as_ref(), record.unless_removed());
     }
-    if !change.is_within_quota(&space) {
+    if !change.is_within_quota(&totals) {
         return Err(state_quota_error(run, scope));
     }
     let refusal = state_quota_error(run, scope).to_string();
@@ -86,35 +86,35 @@ pub(crate) async fn set_state_deferred(run: &Run, scope: StateScope, values: &Js
     Ok(())
 }
 
-/// The change that sets keys of a scope. Rejects keys and values that are never valid, regardless of the quota.
+/// Builds the change that sets keys of a scope. Rejects keys and values that are never valid, regardless of the quota.
 fn build_state_change(run: &Run, scope: StateScope, values: &JsonObject) -> Result<QuotaUpdate, ApiError> {
-    let space = granted_namespace(run, scope)?;
+    let namespace = granted_namespace(run, scope)?;
     let limits = run.grant().state_limits;
     let (at, by) = (run.environment.options.clock.now(), Some(run.id().clone()));
-    let (mut changes, mut told) = (Vec::new(), Vec::new());
+    let (mut changes, mut key_changes) = (Vec::new(), Vec::new());
     for (key, value) in values {
         if key.is_empty() || key.len() > MAX_STATE_KEY_LEN {
             let message = format!("a key of state has 1 to {MAX_STATE_KEY_LEN} bytes");
             return Err(ApiError::new(ApiErrorCode::InvalidArgument, message));
         }
         nesting::check_nesting(value)?;
-        let (size, most) = (json_size(value), limits.value_bytes);
-        if size > most {
-            let message = format!("the value of {key} has {size} bytes, more than the {most} allowed");
+        let (size, max_bytes) = (json_size(value), limits.value_bytes);
+        if size > max_bytes {
+            let message = format!("the value of {key} has {size} bytes, more than the {max_bytes} allowed");
             return Err(ApiError::new(ApiErrorCode::PayloadTooLarge, message));
         }
-        told.push(StateKeyChange { key: key.clone(), bytes: (!value.is_null()).then_some(size) });
-        let (space, key, value, by) = (space.clone(), key.clone(), value.clone(), by.clone());
-        changes.push(KeyValueRecord { space, key, value, at, by });
+        key_changes.push(StateKeyChange { key: key.clone(), bytes: (!value.is_null()).then_some(size) });
+        let (key, value, by) = (key.clone(), value.clone(), by.clone());
+        changes.push(KeyValueRecord { space: namespace.clone(), key, value, at, by });
     }
-    let told = TapeEvent::StateChanged(StateChange { scope, changes: told }).into();
+    let accepted_entry = TapeEvent::StateChanged(StateChange { scope, changes: key_changes }).into();
     Ok(QuotaUpdate {
-        namespace: space,
+        namespace,
         changes,
         max_rows: limits.keys,
         max_bytes: limits.total_bytes,
         tape: run.journal.tape().clone(),
-        accepted_entry: told,
+        accepted_entry,
         rejected_entry: None,
     })
 }

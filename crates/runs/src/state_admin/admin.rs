@@ -50,14 +50,8 @@ impl StateAdmin {
     /// All namespaces that hold at least one key, by name.
     pub async fn list(&self) -> Result<Vec<NamespaceSummary>, StoreError> {
         let summarize = |record: NamespaceRecord| {
-            let NamespaceRecord { space, rows, bytes, at, revision } = record;
-            Some(NamespaceSummary {
-                namespace: RunnerNamespace::parse(&space)?,
-                key_count: rows,
-                bytes,
-                changed_at: at,
-                revision,
-            })
+            let NamespaceRecord { space: name, rows: key_count, bytes, at: changed_at, revision } = record;
+            Some(NamespaceSummary { namespace: RunnerNamespace::parse(&name)?, key_count, bytes, changed_at, revision })
         };
         let mut found = Vec::new();
         for prefix in ["state:", "storage:"] {
@@ -85,29 +79,29 @@ impl StateAdmin {
     }
 
     /// The records of a namespace, by key.
-    pub async fn values(&self, space: &RunnerNamespace) -> Result<Vec<KeyValueRecord>, StoreError> {
-        self.store.key_values(&space.stored_name()).collect().await
+    pub async fn values(&self, namespace: &RunnerNamespace) -> Result<Vec<KeyValueRecord>, StoreError> {
+        self.store.key_values(&namespace.stored_name()).collect().await
     }
 
     /// The record of one key.
-    pub async fn get(&self, space: &RunnerNamespace, key: &str) -> Result<KeyValueRecord, StateAdminError> {
-        let record = self.store.key_value(&space.stored_name(), key).await?;
-        record.ok_or_else(|| StateAdminError::UnknownKey { space: space.id(), key: key.to_owned() })
+    pub async fn get(&self, namespace: &RunnerNamespace, key: &str) -> Result<KeyValueRecord, StateAdminError> {
+        let record = self.store.key_value(&namespace.stored_name(), key).await?;
+        record.ok_or_else(|| StateAdminError::UnknownKey { space: namespace.id(), key: key.to_owned() })
     }
 
     /// Stores a value under a key, within `limits`.
     pub async fn set(
         &self,
-        space: &RunnerNamespace,
+        namespace: &RunnerNamespace,
         key: &str,
         value: Value,
         limits: StateLimits,
     ) -> Result<(), StateAdminError> {
-        check_value(space, key, &value, limits)?;
+        check_value(namespace, key, &value, limits)?;
         let edit = StateKeyEdit { key: key.to_owned(), bytes: value.to_string().len() };
-        let change = NamespaceChange { event: TapeEvent::StateSet, namespace: space, details: edit };
+        let change = NamespaceChange { event: TapeEvent::StateSet, namespace, details: edit };
         self.commit_with_retry(&change, |before| {
-            let (name, at) = (space.stored_name(), self.clock.now());
+            let (name, at) = (namespace.stored_name(), self.clock.now());
             let record = KeyValueRecord { space: name, key: key.to_owned(), value: value.clone(), at, by: None };
             let others = || before.iter().filter(|record| record.key != key);
             let (keys, bytes) = (
@@ -127,70 +121,70 @@ impl StateAdmin {
     }
 
     /// Removes a key.
-    pub async fn remove(&self, space: &RunnerNamespace, key: &str) -> Result<(), StateAdminError> {
+    pub async fn remove(&self, namespace: &RunnerNamespace, key: &str) -> Result<(), StateAdminError> {
         let removal = StateKeyRemoval { key: key.to_owned() };
-        let change = NamespaceChange { event: TapeEvent::StateRemoved, namespace: space, details: removal };
+        let change = NamespaceChange { event: TapeEvent::StateRemoved, namespace, details: removal };
         self.commit_with_retry(&change, |before| {
             if !before.iter().any(|record| record.key == key) {
-                return Err(StateAdminError::UnknownKey { space: space.id(), key: key.to_owned() });
+                return Err(StateAdminError::UnknownKey { space: namespace.id(), key: key.to_owned() });
             }
-            Ok(self.removal_facts(space, before.iter().filter(|record| record.key == key)))
+            Ok(self.removal_facts(namespace, before.iter().filter(|record| record.key == key)))
         })
         .await
         .map(drop)
     }
 
     /// Removes all keys of a namespace and returns their number.
-    pub async fn clear(&self, space: &RunnerNamespace, why: &str) -> Result<usize, StateAdminError> {
-        let change = NamespaceChange::clearing(space, why);
-        self.commit_with_retry(&change, |before| Ok(self.removal_facts(space, before))).await
+    pub async fn clear(&self, namespace: &RunnerNamespace, reason: &str) -> Result<usize, StateAdminError> {
+        let change = NamespaceChange::clearing(namespace, reason);
+        self.commit_with_retry(&change, |before| Ok(self.removal_facts(namespace, before))).await
     }
 
     /// Clears a namespace if it has not changed since it was listed; returns false if it has.
-    pub async fn clear_if_unchanged(&self, held: &NamespaceSummary, why: &str) -> Result<bool, StateAdminError> {
-        let facts = self.removal_facts(&held.namespace, &self.values(&held.namespace).await?);
-        let change = NamespaceChange::clearing(&held.namespace, why);
-        match self.commit(&change, held.revision, facts).await {
+    pub async fn clear_if_unchanged(&self, summary: &NamespaceSummary, reason: &str) -> Result<bool, StateAdminError> {
+        let facts = self.removal_facts(&summary.namespace, &self.values(&summary.namespace).await?);
+        let change = NamespaceChange::clearing(&summary.namespace, reason);
+        match self.commit(&change, summary.revision, facts).await {
             Err(StoreError::NamespaceChanged { .. }) => Ok(false),
-            done => Ok(done.map(|_| true)?),
+            committed => Ok(committed.map(|_| true)?),
         }
     }
 
     /// Facts that remove these records, with the contents they refer to.
     fn removal_facts<'a>(
         &self,
-        space: &RunnerNamespace,
-        kept: impl IntoIterator<Item = &'a KeyValueRecord>,
+        namespace: &RunnerNamespace,
+        records: impl IntoIterator<Item = &'a KeyValueRecord>,
     ) -> Vec<Fact> {
-        let (name, at) = (space.stored_name(), self.clock.now());
+        let (name, at) = (namespace.stored_name(), self.clock.now());
         let remove = |record: &'a KeyValueRecord| {
             let content = Some(record)
-                .filter(|_| matches!(space, RunnerNamespace::Storage { .. }))
+                .filter(|_| matches!(namespace, RunnerNamespace::Storage { .. }))
                 .and_then(ContentLocation::removal_fact);
             std::iter::once(Fact::RemoveKeyValue { namespace: name.clone(), key: record.key.clone(), removed_at: at })
                 .chain(content)
         };
-        kept.into_iter().flat_map(remove).collect()
+        records.into_iter().flat_map(remove).collect()
     }
 
-    /// Commits the facts that `change` derives from the present records, and retries if the namespace changed in
+    /// Commits the facts that `derive_facts` returns for the present records, and retries if the namespace changed in
     /// between. Returns the number of changed keys.
     async fn commit_with_retry<T: Clone>(
         &self,
-        told: &NamespaceChange<'_, T>,
-        change: impl Fn(&[KeyValueRecord]) -> Result<Vec<Fact>, StateAdminError>,
+        change: &NamespaceChange<'_, T>,
+        derive_facts: impl Fn(&[KeyValueRecord]) -> Result<Vec<Fact>, StateAdminError>,
     ) -> Result<usize, StateAdminError> {
-        let space = told.namespace;
-        let stored = space.stored_name();
+        let namespace = change.namespace;
+        let stored_name = namespace.stored_name();
         for _ in 0..STATE_ADMIN_CONFLICT_RETRIES {
-            let revision = self.store.namespace(&stored).await?.map_or(0, |space| space.revision);
-            let facts = change(&self.values(space).await?)?;
-            match self.commit(told, revision, facts).await {
+            let revision = self.store.namespace(&stored_name).await?.map_or(0, |record| record.revision);
+            let facts = derive_facts(&self.values(namespace).await?)?;
+            match self.commit(change, revision, facts).await {
                 Err(StoreError::NamespaceChanged { .. }) => {}
-                done => return Ok(done?),
+                committed => return Ok(committed?),
             }
         }
-        Err(StoreError::NamespaceChanged { namespace: stored }.into())
+        Err(StoreError::NamespaceChanged { namespace: stored_name }.into())
     }
 
     /// Commits the facts if the namespace still has this revision. Returns the number of changed keys.
@@ -205,16 +199,16 @@ impl StateAdmin {
         if count == 0 {
             return Ok(0);
         }
-        let space = change.namespace;
+        let namespace = change.namespace;
         let mut batch = Batch { facts, ..Batch::new() };
-        batch.preconditions.push(BatchPrecondition::NamespaceRevision { namespace: space.stored_name(), revision });
+        batch.preconditions.push(BatchPrecondition::NamespaceRevision { namespace: namespace.stored_name(), revision });
         let (tape, session) = (tape_name(&self.system_tape), Some(self.system_tape.session.clone()));
         let workspace = Some(self.system_tape.workspace.clone());
         batch.push(Fact::EnsureTape(NewTape { session, workspace, ..NewTape::with_name(tape.clone()) }));
         // The entry names the key, never the value: values may be private.
         let event = (change.event)(NamespaceEdit {
-            space: space.id(),
-            name: space.stored_name(),
+            space: namespace.id(),
+            name: namespace.stored_name(),
             keys: count,
             change: change.details.clone(),
         });
@@ -238,9 +232,14 @@ impl<'a> NamespaceChange<'a, NamespaceClearing> {
 }
 
 /// Rejects values that a runner could not have stored there.
-fn check_value(space: &RunnerNamespace, key: &str, value: &Value, limits: StateLimits) -> Result<(), StateAdminError> {
+fn check_value(
+    namespace: &RunnerNamespace,
+    key: &str,
+    value: &Value,
+    limits: StateLimits,
+) -> Result<(), StateAdminError> {
     let invalid = |detail: String| Err(StateAdminError::Invalid { detail });
-    if let RunnerNamespace::Storage { .. } = space {
+    if let RunnerNamespace::Storage { .. } = namespace {
         return invalid("only runners write contents to storage".to_owned());
     }
     if key.is_empty() || key.len() > MAX_STATE_KEY_LEN {

@@ -25,7 +25,7 @@ pub(crate) struct ContentLocation {
 }
 
 impl ContentLocation {
-    /// A reference to new content, and the fact that stores its blob.
+    /// Reference to new content, and the fact that stores its blob.
     pub(crate) fn for_content(mut content: Vec<u8>) -> (Self, Fact) {
         let (hash, bytes) = (blob_hash(&content), content.len() as u64);
         content.extend(Uuid::now_v7().as_bytes());
@@ -33,9 +33,9 @@ impl ContentLocation {
         (Self { hash, bytes, own: Some(own.clone()) }, Fact::PutBlob { hash: own, bytes: content.into() })
     }
 
-    /// The reference in a record, if it is readable.
-    pub(crate) fn from_record(kept: &KeyValueRecord) -> Option<Self> {
-        Self::deserialize(&kept.value).ok()
+    /// Reference in a record, if it is readable.
+    pub(crate) fn from_record(record: &KeyValueRecord) -> Option<Self> {
+        Self::deserialize(&record.value).ok()
     }
 
     /// The blob that holds the content.
@@ -52,8 +52,8 @@ impl ContentLocation {
     }
 
     /// The fact that removes the content; commit it together with the removal of the name.
-    pub(crate) fn removal_fact(kept: &KeyValueRecord) -> Option<Fact> {
-        let hash = Self::from_record(kept)?.own?;
+    pub(crate) fn removal_fact(record: &KeyValueRecord) -> Option<Fact> {
+        let hash = Self::from_record(record)?.own?;
         Some(Fact::RemoveBlob { hash })
     }
 }

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
+use capstan_policy::bindings::is_pipeline_binding;
 use capstan_protocol::{Binding, BindingId, Descriptor, PluginRef, RunnerId, StateLimits, StateScope, StorageArea};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::RunnerNamespace;
-use capstan_policy::bindings::is_pipeline_binding;
 
 /// Reason why a namespace is no longer in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,12 +58,12 @@ impl NamespaceUsers<'_> {
 
 /// Reason why a namespace is no longer in use; `None` if it is in use. The storage of a workspace belongs to all
 /// runners and is always in use, and so is data of a LangBot pipeline, which may send its next query at any time.
-pub fn unused_reason(space: &RunnerNamespace, users: NamespaceUsers<'_>) -> Option<UnusedReason> {
-    let is_known = |binding: &Binding, owner: &Value| json!(binding.binding_id) == *owner;
+pub fn unused_reason(namespace: &RunnerNamespace, users: NamespaceUsers<'_>) -> Option<UnusedReason> {
+    let is_owner = |binding: &Binding, owner: &Value| json!(binding.binding_id) == *owner;
     let has_binding = |owner: &Value| {
-        owner.as_str().is_some_and(is_pipeline_binding) || users.bindings.iter().any(|binding| is_known(binding, owner))
+        owner.as_str().is_some_and(is_pipeline_binding) || users.bindings.iter().any(|binding| is_owner(binding, owner))
     };
-    match space {
+    match namespace {
         RunnerNamespace::State { runner, .. } if !users.runner_ids().any(|named| named == runner) => {
             Some(UnusedReason::Runner)
         }
@@ -94,8 +94,8 @@ fn runner_plugin(id: &RunnerId, runners: &[Descriptor]) -> Option<(String, Strin
 }
 
 /// Limits of a namespace: the largest that a binding grants its runner there. `None` if no binding does.
-pub fn namespace_limits(space: &RunnerNamespace, bindings: &[Binding]) -> Option<StateLimits> {
-    let RunnerNamespace::State { runner, scope, owner } = space else { return None };
+pub fn namespace_limits(namespace: &RunnerNamespace, bindings: &[Binding]) -> Option<StateLimits> {
+    let RunnerNamespace::State { runner, scope, owner } = namespace else { return None };
     let allows = |binding: &&Binding| {
         binding.runner_id == *runner
             && binding.max_permissions().state.contains(scope)
