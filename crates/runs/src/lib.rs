@@ -2,7 +2,7 @@
 //!
 //! [`Orchestrator`] runs the model stage of a turn: it resolves the runner of the binding, computes the grant, opens the
 //! run in the ledger and lets the model hooks or the runner work. A runner reaches the host through the run API only,
-//! and every call is checked against the grant. Whatever a run writes goes through the [`Journal`] of its turn.
+//! and every call is checked against the grant. A run writes through the [`Journal`] of its turn.
 //!
 //! [`RunEnvironment`] holds everything that runs share: hooks, tools, models, runners, knowledge. [`state_admin`] is for
 //! operators who inspect or change the stored state of runners.

@@ -47,11 +47,11 @@ impl MethodHandler for ArtifactsRead {
         let store = run.environment.tapes.store();
         let content = store.blob(&artifact.hash).await.map_err(|error| store_api_error(&error))?;
         let Some(content) = content else {
-            let message = format!("the content of artifact {id} is not kept here");
+            let message = format!("the content of artifact {id} is not stored here");
             return Err(ApiError::new(ApiErrorCode::NotFound, message));
         };
-        let at = |place: u64| usize::try_from(place).unwrap_or(usize::MAX).min(content.len());
-        let part = content[at(offset)..at(offset.saturating_add(limit))].to_vec();
+        let clamp = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
+        let part = content[clamp(offset)..clamp(offset.saturating_add(limit))].to_vec();
         Ok(ArtifactPart { artifact, offset, content: part })
     }
 }
@@ -68,36 +68,35 @@ impl MethodHandler for ArtifactsCreate {
     async fn handle(run: &Arc<Run>, new: NewArtifact) -> Result<Artifact, ApiError> {
         artifacts::check_artifact(&new)?;
         let (artifact, fact, entry) = artifacts::build_artifact(run, run.next_artifact_id(), new);
-        let did_nothing_else = None;
-        run.append_atomic(vec![fact], vec![entry], did_nothing_else);
+        run.append_atomic(vec![fact], vec![entry], None);
         run.flush().await.map_err(|error| store_api_error(&error))?;
         Ok(artifact)
     }
 }
 
-/// The artifact, if the run's own tape tells of it, or that of a child run of its session. The id says which run made
-/// it, so only what came after the beginning of that run is looked at.
+/// Finds an artifact on the run's own tape, or on that of a child run of its session. The id contains the run that
+/// created it, so the search starts at the beginning of that run.
 async fn find_artifact(run: &Run, id: &ArtifactId) -> Result<Artifact, ApiError> {
     run.flush_before_read().await.map_err(|error| store_api_error(&error))?;
     let unknown = || ApiError::new(ApiErrorCode::NotFound, format!("there is no artifact {id} in this session"));
     let tapes = &run.environment.tapes;
-    let maker = id.as_str().rsplit_once('.').map(|(run, _)| RunId::new(run)).ok_or_else(unknown)?;
-    let maker = tapes.store().run(&maker).await.map_err(|error| store_api_error(&error))?.ok_or_else(unknown)?;
-    if maker.session != run.context.conversation.session_id {
+    let creator_id = id.as_str().rsplit_once('.').map(|(run, _)| RunId::new(run)).ok_or_else(unknown)?;
+    let creator = tapes.store().run(&creator_id).await.map_err(|error| store_api_error(&error))?.ok_or_else(unknown)?;
+    if creator.session != run.context.conversation.session_id {
         return Err(unknown());
     }
-    let tape = if is_child_of_session(run, &maker).await? { &maker.tape } else { run.journal.tape() };
+    let tape = if is_child_of_session(run, &creator).await? { &creator.tape } else { run.journal.tape() };
     let mut slice = TapeSlice {
         kinds: vec![EntryKind::Event],
         limit: Some(ARTIFACT_SEARCH_PAGE_SIZE),
-        ..TapeSlice::after(maker.begins_after)
+        ..TapeSlice::after(creator.begins_after)
     };
     loop {
         let page = tapes.read(tape, &slice).await.map_err(|error| store_api_error(&error))?;
         let Some(last) = page.last().map(|entry| entry.id) else { return Err(unknown()) };
         slice.after = Some(last);
-        let told = page.iter().filter(|entry| entry.event_kind() == Some(TapeEventKind::ArtifactCreated));
-        for event in told.filter_map(TapeEvent::from_entry) {
+        let created = page.iter().filter(|entry| entry.event_kind() == Some(TapeEventKind::ArtifactCreated));
+        for event in created.filter_map(TapeEvent::from_entry) {
             if let TapeEvent::ArtifactCreated(artifact) = event
                 && artifact.id == *id
             {
@@ -107,13 +106,14 @@ async fn find_artifact(run: &Run, id: &ArtifactId) -> Result<Artifact, ApiError>
     }
 }
 
-/// Tells whether a run is a child of this session, at any depth: its tape is a fork of the session's, or of such a fork.
-async fn is_child_of_session(run: &Run, maker: &RunRecord) -> Result<bool, ApiError> {
-    let (mut tape, session) = (maker.tape.clone(), run.journal.session_tape());
-    if maker.parent.is_none() {
+/// Returns true for a child run of this session, at any depth: its tape is a fork of the session's tape, or of such a
+/// fork.
+async fn is_child_of_session(run: &Run, creator: &RunRecord) -> Result<bool, ApiError> {
+    let (mut tape, session_tape) = (creator.tape.clone(), run.journal.session_tape());
+    if creator.parent.is_none() {
         return Ok(false);
     }
-    while tape != *session {
+    while tape != *session_tape {
         let record = run.environment.tapes.record(&tape).await.map_err(|error| store_api_error(&error))?;
         let Some(fork) = record.and_then(|record| record.fork) else { return Ok(false) };
         tape = fork.parent;

@@ -5,7 +5,7 @@ use capstan_hooks::contracts::ToolEffect;
 /// Maximum number of calls of a step that run at the same time.
 const MAX_CONCURRENT_TOOL_CALLS: usize = 8;
 
-/// The calls of a step, and how far each has come. A call begins when every call before it that it meets is on record.
+/// Calls of a step, with their progress. A call starts when every earlier call that conflicts with it is recorded.
 pub(super) struct CallSchedule(Vec<(ToolEffect, CallProgress)>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,12 +16,12 @@ enum CallProgress {
 }
 
 impl CallSchedule {
-    /// The calls of a step, in the model's order, by what they touch.
-    pub(super) fn new(calls: impl IntoIterator<Item = ToolEffect>) -> Self {
-        Self(calls.into_iter().map(|touches| (touches, CallProgress::Waiting)).collect())
+    /// Schedule of the calls of a step, given by their effects, in the model's order.
+    pub(super) fn new(effects: impl IntoIterator<Item = ToolEffect>) -> Self {
+        Self(effects.into_iter().map(|effect| (effect, CallProgress::Waiting)).collect())
     }
 
-    /// A call that may begin now. It counts as begun.
+    /// Marks the next call that can start as running, and returns its position.
     pub(super) fn start_next(&mut self) -> Option<usize> {
         let running = self.0.iter().filter(|(_, progress)| *progress == CallProgress::Running).count();
         if running >= MAX_CONCURRENT_TOOL_CALLS {
@@ -33,14 +33,14 @@ impl CallSchedule {
     }
 
     fn can_start(&self, position: usize) -> bool {
-        let (touches, progress) = &self.0[position];
-        let stands_in_the_way = |(other, progress): &(ToolEffect, CallProgress)| {
-            *progress != CallProgress::Recorded && other.conflicts_with(touches)
+        let (effect, progress) = &self.0[position];
+        let blocks = |(other, progress): &(ToolEffect, CallProgress)| {
+            *progress != CallProgress::Recorded && other.conflicts_with(effect)
         };
-        *progress == CallProgress::Waiting && !self.0[..position].iter().any(stands_in_the_way)
+        *progress == CallProgress::Waiting && !self.0[..position].iter().any(blocks)
     }
 
-    /// The result of a call is on record.
+    /// Marks a call as recorded.
     pub(super) fn mark_recorded(&mut self, position: usize) {
         self.0[position].1 = CallProgress::Recorded;
     }
@@ -50,8 +50,8 @@ impl CallSchedule {
 mod tests {
     use super::{CallSchedule, MAX_CONCURRENT_TOOL_CALLS, ToolEffect};
 
-    fn file(name: &str) -> ToolEffect {
-        ToolEffect::Writes(name.to_owned())
+    fn writes(file: &str) -> ToolEffect {
+        ToolEffect::Writes(file.to_owned())
     }
 
     fn start_all(schedule: &mut CallSchedule) -> Vec<usize> {
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a10_calls_that_only_look_run_together_up_to_a_bound() {
+    fn a10_read_only_calls_run_concurrently_up_to_a_bound() {
         let mut schedule = CallSchedule::new(vec![ToolEffect::Reads; MAX_CONCURRENT_TOOL_CALLS + 2]);
         assert_eq!(start_all(&mut schedule), (0..MAX_CONCURRENT_TOOL_CALLS).collect::<Vec<_>>());
         schedule.mark_recorded(3);
@@ -74,14 +74,14 @@ mod tests {
         schedule.mark_recorded(3);
         assert_eq!(start_all(&mut schedule), [0; 0]);
         schedule.mark_recorded(0);
-        assert_eq!(start_all(&mut schedule), [1], "what looks afterwards must see what it did");
+        assert_eq!(start_all(&mut schedule), [1], "a later read must see the effect");
         schedule.mark_recorded(1);
         assert_eq!(start_all(&mut schedule), [2]);
     }
 
     #[test]
-    fn a10_effects_on_different_things_run_together_and_on_the_same_thing_in_order() {
-        let mut schedule = CallSchedule::new([file("a"), file("b"), file("a"), ToolEffect::Reads]);
+    fn a10_writes_to_different_files_run_concurrently_and_to_the_same_file_in_order() {
+        let mut schedule = CallSchedule::new([writes("a"), writes("b"), writes("a"), ToolEffect::Reads]);
         assert_eq!(start_all(&mut schedule), [0, 1]);
         schedule.mark_recorded(0);
         assert_eq!(start_all(&mut schedule), [2]);

@@ -8,10 +8,9 @@ use capstan_protocol::ApiError;
 
 use super::method_handler::MethodHandler;
 use super::required_permission::RequiredPermission;
-use crate::child_run;
-use crate::nesting;
 use crate::payload_size::{PayloadSize, content_size};
 use crate::run::Run;
+use crate::{child_run, nesting};
 
 impl MethodHandler for RunsChild {
     fn permission(_: &Run, _: &ChildRunCall) -> RequiredPermission {

@@ -8,8 +8,7 @@ use capstan_protocol::run_api::{EntryOrder, EventGetCall};
 use capstan_protocol::{ApiError, ApiErrorCode, EntryId, EventKey, EventOperation, ReadScope};
 use capstan_tape::{EventAcceptance, InboxRecord, TapeAddress, TapeSlice, tape_name};
 
-use super::history;
-use super::history::{TapeCursor, page_request_size, required_reach};
+use super::history::{self, TapeCursor, page_request_size, required_reach};
 use super::method_handler::MethodHandler;
 use super::required_permission::RequiredPermission;
 use super::{paging, store_api_error};
@@ -27,13 +26,14 @@ impl MethodHandler for EventsGet {
 
     async fn handle(run: &Arc<Run>, call: EventGetCall) -> Result<Box<EventRecord>, ApiError> {
         let id = call.id;
-        let unknown = || ApiError::new(ApiErrorCode::NotFound, format!("there is no event {id} in reach"));
+        let unknown =
+            || ApiError::new(ApiErrorCode::NotFound, format!("there is no event {id} that this run can read"));
         let key = EventKey { event_id: id.clone(), ..EventKey::from(&run.context.event) };
         let record = run.environment.tapes.store().inbox_record(&key).await.map_err(|error| store_api_error(&error))?;
         let record = record.filter(|record| is_in_reach(run, record)).ok_or_else(unknown)?;
-        let told = run.environment.tapes.read_any_generation(&record.tape, &TapeSlice::single(record.entry)).await;
-        let told = told.map_err(|error| store_api_error(&error))?.pop();
-        let accepted = told.as_ref().and_then(EventAcceptance::from_entry).ok_or_else(unknown)?;
+        let entries = run.environment.tapes.read_any_generation(&record.tape, &TapeSlice::single(record.entry)).await;
+        let entry = entries.map_err(|error| store_api_error(&error))?.pop();
+        let accepted = entry.as_ref().and_then(EventAcceptance::from_entry).ok_or_else(unknown)?;
         let (outcome, run_id) = record.outcome.unzip();
         Ok(Box::new(EventRecord {
             event: *accepted.event,
@@ -57,13 +57,13 @@ impl MethodHandler for EventsPage {
     async fn handle(run: &Arc<Run>, call: PageRequest) -> Result<CursorPage<EventLogItem>, ApiError> {
         let (limit, tape) =
             (paging::clamp_limit(call.limit)?, history::resolve_tape(run, call.session.as_ref()).await?);
-        let mut place = TapeCursor::from_call(ApiMethod::EventsPage, &tape, &call)?;
+        let mut cursor = TapeCursor::from_call(ApiMethod::EventsPage, &tape, &call)?;
         let tapes = &run.environment.tapes;
-        let entries = tapes.read(&tape, &place.next_slice(limit)).await.map_err(|error| store_api_error(&error))?;
+        let entries = tapes.read(&tape, &cursor.next_slice(limit)).await.map_err(|error| store_api_error(&error))?;
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else {
             return Ok(CursorPage { items: Vec::new(), next: None });
         };
-        // The log is told in the order of the tape; which entries it tells of was found either way.
+        // The event log is read in the order of the tape, over the range of entries that the page covers.
         let (from, to) = (first.id.min(last.id), first.id.max(last.id));
         let slice =
             TapeSlice { after: Some(EntryId(from.0.saturating_sub(1))), up_to: Some(to), ..TapeSlice::default() };
@@ -71,16 +71,16 @@ impl MethodHandler for EventsPage {
         if call.order == EntryOrder::NewestFirst {
             items.reverse();
         }
-        place.last_read = Some(last.id);
+        cursor.last_read = Some(last.id);
         let items = items.into_iter().map(EventLogItem::from).collect();
-        Ok(CursorPage { items, next: place.encode_cursor().filter(|_| entries.len() == limit) })
+        Ok(CursorPage { items, next: cursor.encode_cursor().filter(|_| entries.len() == limit) })
     }
 }
 
-/// Tells whether an event belongs to the run's own session, or to its workspace where the grant reaches so far.
+/// Returns true if an event belongs to the run's own session, or to its workspace if the grant reaches that far.
 fn is_in_reach(run: &Run, record: &InboxRecord) -> bool {
     let workspace = run.environment.workspace_id.clone();
     let is_own = record.session == run.context.conversation.session_id;
-    let is_of_workspace = record.tape == tape_name(&TapeAddress { workspace, session: record.session.clone() });
-    is_of_workspace && (is_own || run.grant().may.reach >= ReadScope::Workspace)
+    let is_in_workspace = record.tape == tape_name(&TapeAddress { workspace, session: record.session.clone() });
+    is_in_workspace && (is_own || run.grant().may.reach >= ReadScope::Workspace)
 }

@@ -1,4 +1,4 @@
-//! The one guard in front of every method of the run API, and the dispatch to the handlers.
+//! Guard of the run API: checks every call, and dispatches it to the handler of its method.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use super::method_handler::MethodHandler;
 use crate::run::Run;
 use crate::run::call_limiter::{CallPermit, is_foreign_caller};
 
-/// The API of one run. Every call passes the same checks; only permission, size and implementation differ, and those are
-/// the [`MethodHandler`]'s.
+/// API of one run. Every call passes the same checks; permission, size and implementation are defined by its
+/// [`MethodHandler`].
 pub(super) struct GuardedApi {
     pub(super) run: Arc<Run>,
     pub(super) caller: CallerKind,
@@ -57,8 +57,8 @@ macro_rules! define_dispatch {
 capstan_protocol::run_api_methods!(define_dispatch);
 
 impl GuardedApi {
-    /// Serves a call, if it is admitted. It ends when the run does, even if its caller lives on. An answer that is a
-    /// stream counts as being served until it is dropped.
+    /// Serves a call, if it is admitted. It ends with the run, even if its caller outlives the run. A reply that is a
+    /// stream counts as in flight until it is dropped.
     async fn serve<M: MethodHandler>(&self, request: M::Request) -> Result<ApiReply, ApiError> {
         let permit = match self.admit::<M>(&request) {
             Ok(permit) => permit,
@@ -87,8 +87,8 @@ impl GuardedApi {
         }
     }
 
-    /// Checks a call, in this order: the run is active, it is the one that calls, the request is small enough, calls do
-    /// not come too often, and the grant covers the call.
+    /// Checks a call, in this order: the run is active, it is the caller, the request is within the size limit, the
+    /// rate is within its limit, and the grant covers the call.
     fn admit<M: MethodHandler>(&self, request: &M::Request) -> Result<CallPermit, ApiError> {
         let run = &self.run;
         if let Some(revoked) = run.call_limiter.revocation_error(run) {
@@ -101,21 +101,21 @@ impl GuardedApi {
         let permit = run.acquire_call_permit()?;
         M::permission(run, request).check(&run.grant().may)?;
         if self.caller == CallerKind::Tool && M::is_tool_step() {
-            // It would come between its own call and its result.
+            // The step would separate the tool's own call from its result.
             return Err(ApiError::new(ApiErrorCode::InvalidArgument, "a tool cannot call tools"));
         }
         Ok(permit)
     }
 }
 
-/// Stands for the reason of a revocation, which is always known.
+/// Fallback for a revocation without a reason, which does not occur.
 fn run_ended_error() -> ApiError {
     ApiError::new(ApiErrorCode::DeadlineExceeded, "this run has ended")
 }
 
-/// Tells a refusal from a failure: a failure of a provider or of the store has a cause.
+/// Returns true for a refusal. A failure of a provider or of the store has a cause.
 fn is_refusal(error: &ApiError) -> bool {
-    let is_refusal = match error.code {
+    let is_refusal_code = match error.code {
         ApiErrorCode::Unauthorized
         | ApiErrorCode::DeadlineExceeded
         | ApiErrorCode::PayloadTooLarge
@@ -123,5 +123,5 @@ fn is_refusal(error: &ApiError) -> bool {
         | ApiErrorCode::InvalidArgument => true,
         ApiErrorCode::NotFound | ApiErrorCode::RuntimeError => false,
     };
-    is_refusal && error.cause.is_none()
+    is_refusal_code && error.cause.is_none()
 }

@@ -32,19 +32,19 @@ impl MethodHandler for HistoryPage {
 
     async fn handle(run: &Arc<Run>, call: PageRequest) -> Result<CursorPage<HistoryMessage>, ApiError> {
         let (limit, tape) = (paging::clamp_limit(call.limit)?, resolve_tape(run, call.session.as_ref()).await?);
-        let mut place = TapeCursor::from_call(ApiMethod::HistoryPage, &tape, &call)?;
+        let mut cursor = TapeCursor::from_call(ApiMethod::HistoryPage, &tape, &call)?;
         let mut items = Vec::new();
         for _ in 0..MAX_HISTORY_READS {
-            let slice = TapeSlice { kinds: vec![EntryKind::Message], ..place.next_slice(limit - items.len()) };
+            let slice = TapeSlice { kinds: vec![EntryKind::Message], ..cursor.next_slice(limit - items.len()) };
             let entries = run.environment.tapes.read(&tape, &slice).await.map_err(|error| store_api_error(&error))?;
             let Some(last) = entries.last() else { return Ok(CursorPage { items, next: None }) };
-            place.last_read = Some(last.id);
+            cursor.last_read = Some(last.id);
             items.extend(entries.iter().filter_map(dialogue_message));
             if items.len() >= limit {
                 break;
             }
         }
-        Ok(CursorPage { items, next: place.encode_cursor() })
+        Ok(CursorPage { items, next: cursor.encode_cursor() })
     }
 }
 
@@ -65,7 +65,7 @@ impl MethodHandler for HistorySearch {
     }
 }
 
-/// Reach that a grant must have to read a session.
+/// Reach that the grant needs to read a session.
 pub(super) fn required_reach(run: &Run, session: Option<&SessionId>) -> ReadScope {
     match session {
         Some(session) if *session != run.context.conversation.session_id => ReadScope::Workspace,
@@ -77,7 +77,7 @@ pub(super) fn page_request_size(call: &PageRequest) -> u64 {
     optional_text_size(call.cursor.as_deref()) + optional_text_size(call.session.as_ref().map(SessionId::as_str))
 }
 
-/// The message of an entry, if it is part of the dialogue.
+/// Message of an entry, if it is part of the dialogue.
 fn dialogue_message(entry: &Entry) -> Option<HistoryMessage> {
     if entry.is_hidden() {
         return None;
@@ -92,10 +92,10 @@ fn dialogue_message(entry: &Entry) -> Option<HistoryMessage> {
     })
 }
 
-/// The tape of a session of the workspace, or the run's own with everything that the run has written.
+/// Tape of another session of the workspace, or the run's own tape with all pending entries written.
 pub(super) async fn resolve_tape(run: &Run, session: Option<&SessionId>) -> Result<TapeName, ApiError> {
-    let other = session.filter(|session| **session != run.context.conversation.session_id);
-    if let Some(session) = other {
+    let other_session = session.filter(|session| **session != run.context.conversation.session_id);
+    if let Some(session) = other_session {
         let workspace = run.environment.workspace_id.clone();
         return Ok(tape_name(&TapeAddress { workspace, session: session.clone() }));
     }
@@ -103,26 +103,27 @@ pub(super) async fn resolve_tape(run: &Run, session: Option<&SessionId>) -> Resu
     Ok(run.journal.tape().clone())
 }
 
-/// A place on a tape that is read page by page.
+/// Position on a tape that is read page by page.
 pub(super) struct TapeCursor {
     method: ApiMethod,
-    of: String,
+    list_key: String,
     order: EntryOrder,
-    /// The last entry that was read.
+    /// Last entry that was read.
     pub(super) last_read: Option<EntryId>,
 }
 
 impl TapeCursor {
-    /// The place at which a call begins to read.
+    /// Position at which a call starts to read.
     pub(super) fn from_call(method: ApiMethod, tape: &TapeName, call: &PageRequest) -> Result<Self, ApiError> {
-        // The other way round it is another list.
-        let place = Self { method, of: format!("{tape} {:?}", call.order), order: call.order, last_read: None };
-        let Some(cursor) = &call.cursor else { return Ok(place) };
-        let at = place.paged_list().decode_cursor(cursor)?.parse().unwrap_or_default();
-        Ok(Self { last_read: Some(EntryId(at)), ..place })
+        // A cursor of one order is not valid for the other.
+        let list_key = format!("{tape} {:?}", call.order);
+        let start = Self { method, list_key, order: call.order, last_read: None };
+        let Some(cursor) = &call.cursor else { return Ok(start) };
+        let last_read = start.paged_list().decode_cursor(cursor)?.parse().unwrap_or_default();
+        Ok(Self { last_read: Some(EntryId(last_read)), ..start })
     }
 
-    /// The slice that follows.
+    /// Slice of the next entries.
     pub(super) fn next_slice(&self, limit: usize) -> TapeSlice {
         let slice = TapeSlice { order: self.order, limit: Some(limit), ..TapeSlice::default() };
         match (self.order, self.last_read) {
@@ -133,12 +134,12 @@ impl TapeCursor {
         }
     }
 
-    /// The cursor of the next page.
+    /// Cursor of the next page.
     pub(super) fn encode_cursor(&self) -> Option<String> {
-        self.last_read.map(|at| self.paged_list().encode_cursor(&at.to_string()))
+        self.last_read.map(|last_read| self.paged_list().encode_cursor(&last_read.to_string()))
     }
 
     fn paged_list(&self) -> PagedList<'_> {
-        PagedList { method: self.method, list_key: &self.of }
+        PagedList { method: self.method, list_key: &self.list_key }
     }
 }

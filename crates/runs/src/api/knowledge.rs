@@ -21,11 +21,11 @@ use super::required_permission::RequiredPermission;
 use crate::payload_size::{PayloadSize, optional_text_size, text_size};
 use crate::run::Run;
 
-/// Timeout of a source. The first question to a large folder reads all of it.
+/// Timeout of a source. The first query of a large folder reads all of it.
 const KNOWLEDGE_TIMEOUT: Duration = Duration::from_mins(1);
 /// Maximum length of a passage, in bytes. A longer one is truncated.
 const MAX_PASSAGE_LEN: usize = 64 * 1024;
-/// Maximum length of all passages of a page, in bytes. The others come with the next one.
+/// Maximum length of all passages of a page, in bytes. The others are on the next page.
 const MAX_PASSAGE_PAGE_BYTES: usize = 256 * 1024;
 /// Maximum length of a source's notices, in bytes.
 const MAX_NOTICE_LEN: usize = 2 * 1024;
@@ -36,9 +36,9 @@ impl MethodHandler for KnowledgeList {
     }
 
     async fn handle(run: &Arc<Run>, _: EmptyCall) -> Result<Vec<KnowledgeBase>, ApiError> {
-        let may = &run.grant().may.knowledge_bases;
+        let granted = &run.grant().may.knowledge_bases;
         let bases = run.environment.knowledge().iter().map(|(base, _)| base);
-        Ok(bases.filter(|base| may.allows(KnowledgeOperation::List, &base.id)).cloned().collect())
+        Ok(bases.filter(|base| granted.allows(KnowledgeOperation::List, &base.id)).cloned().collect())
     }
 }
 
@@ -62,76 +62,76 @@ impl MethodHandler for KnowledgeRetrieve {
         let Some((_, source)) = source else {
             return Err(ApiError::new(ApiErrorCode::NotFound, format!("there is no knowledge base {base}")));
         };
-        // Another question has another order.
-        let of = json!([base, question]).to_string();
-        let list = PagedList { method: ApiMethod::KnowledgeRetrieve, list_key: &of };
-        let place = cursor.map(|cursor| list.decode_cursor(&cursor)).transpose()?;
-        let offset = place.and_then(|place| place.parse().ok()).unwrap_or_default();
-        // One more than is asked for tells whether there are more.
-        let question = KnowledgeQuery { text: question, offset, limit: limit + 1 };
-        let RetrievedPassages { passages, left_out } = query_source(&base, source.as_ref(), question).await?;
-        let mut items = build_page(passages, limit);
-        let next = items.has_more.then(|| list.encode_cursor(&(offset + items.passages.len()).to_string()));
-        let secrets = &run.environment.options.secret_masker;
-        // A source cuts passages out of longer texts, wherever it likes.
-        items.passages.iter_mut().for_each(|passage| secrets.mask_fragment(&mut passage.text));
-        let left_out = left_out.map(|words| truncate_text(words, MAX_NOTICE_LEN));
-        Ok(RetrievedPage { passages: CursorPage { items: items.passages, next }, left_out })
+        // Each question has an order of its own, so it is part of the list key.
+        let list_key = json!([base, question]).to_string();
+        let list = PagedList { method: ApiMethod::KnowledgeRetrieve, list_key: &list_key };
+        let position = cursor.map(|cursor| list.decode_cursor(&cursor)).transpose()?;
+        let offset = position.and_then(|position| position.parse().ok()).unwrap_or_default();
+        // One more than requested, to know if there is a next page.
+        let query = KnowledgeQuery { text: question, offset, limit: limit + 1 };
+        let RetrievedPassages { passages, left_out } = query_source(&base, source.as_ref(), query).await?;
+        let mut page = build_page(passages, limit);
+        let next = page.has_more.then(|| list.encode_cursor(&(offset + page.passages.len()).to_string()));
+        let masker = &run.environment.options.secret_masker;
+        // A passage is a fragment of a longer text and may begin or end within a secret.
+        page.passages.iter_mut().for_each(|passage| masker.mask_fragment(&mut passage.text));
+        let left_out = left_out.map(|notice| truncate_text(notice, MAX_NOTICE_LEN));
+        Ok(RetrievedPage { passages: CursorPage { items: page.passages, next }, left_out })
     }
 }
 
-/// Asks a source. A panic or a timeout is an error of its own; other failures are reported in the source's words.
+/// Queries a source. A panic or a timeout is an error of its own; other failures are reported with the source's message.
 async fn query_source(
     base: &str,
     source: &dyn KnowledgeSource,
-    question: KnowledgeQuery,
+    query: KnowledgeQuery,
 ) -> Result<RetrievedPassages, ApiError> {
-    let failed = |reason: &str| {
+    let runtime_error = |reason: &str| {
         let message = format!("the knowledge base {base} did not answer: {reason}");
         ApiError::new(ApiErrorCode::RuntimeError, message)
     };
-    let answer = AssertUnwindSafe(source.retrieve(question)).catch_unwind();
-    match tokio::time::timeout(KNOWLEDGE_TIMEOUT, answer).await {
+    let retrieval = AssertUnwindSafe(source.retrieve(query)).catch_unwind();
+    match tokio::time::timeout(KNOWLEDGE_TIMEOUT, retrieval).await {
         Ok(Ok(Ok(retrieved))) => Ok(retrieved),
-        Ok(Ok(Err(error))) => Err(failed(&truncate_text(error.to_string(), MAX_NOTICE_LEN))),
+        Ok(Ok(Err(error))) => Err(runtime_error(&truncate_text(error.to_string(), MAX_NOTICE_LEN))),
         Ok(Err(_)) => {
-            tracing::error!(base, "a knowledge base crashed");
-            Err(failed("it crashed"))
+            tracing::error!(base, "a knowledge base panicked");
+            Err(runtime_error("it crashed"))
         }
         Err(_) => {
-            tracing::warn!(base, "a knowledge base took too long");
-            Err(ApiError { retryable: true, ..failed("it took too long") })
+            tracing::warn!(base, "a knowledge base timed out");
+            Err(ApiError { retryable: true, ..runtime_error("it took too long") })
         }
     }
 }
 
-/// A page of an answer.
+/// Page of passages.
 struct PassagePage {
     passages: Vec<KnowledgePassage>,
     has_more: bool,
 }
 
-/// As many passages as were asked for, and as fit into one answer: the first always does.
+/// Builds a page of at most `limit` passages within the size limit. The first passage is always included.
 fn build_page(passages: Vec<KnowledgePassage>, limit: usize) -> PassagePage {
-    let (mut part, mut bytes) = (PassagePage { passages: Vec::new(), has_more: false }, 0);
+    let (mut page, mut bytes) = (PassagePage { passages: Vec::new(), has_more: false }, 0);
     for mut passage in passages {
         passage.text = truncate_text(passage.text, MAX_PASSAGE_LEN);
         passage.source = truncate_text(passage.source, MAX_NOTICE_LEN);
         bytes += passage.text.len() + passage.source.len();
-        if part.passages.len() == limit || (bytes > MAX_PASSAGE_PAGE_BYTES && !part.passages.is_empty()) {
-            part.has_more = true;
+        if page.passages.len() == limit || (bytes > MAX_PASSAGE_PAGE_BYTES && !page.passages.is_empty()) {
+            page.has_more = true;
             break;
         }
-        // What is no number cannot be written.
+        // JSON has no NaN or infinity.
         passage.score = if passage.score.is_finite() { passage.score } else { 0.0 };
-        part.passages.push(passage);
+        page.passages.push(passage);
     }
-    part
+    page
 }
 
-/// The text up to a letter that still fits.
-fn truncate_text(mut text: String, most: usize) -> String {
-    text.truncate(text.floor_char_boundary(most));
+/// Truncates a text at a character boundary.
+fn truncate_text(mut text: String, max_bytes: usize) -> String {
+    text.truncate(text.floor_char_boundary(max_bytes));
     text
 }
 
@@ -148,23 +148,23 @@ mod tests {
     }
 
     #[test]
-    fn k04_an_answer_has_as_many_passages_as_were_asked_for_and_as_fit() {
-        let part = build_page(passages(4, 10), 3);
-        assert!(part.passages.len() == 3 && part.has_more);
-        let part = build_page(passages(3, 10), 3);
-        assert!(part.passages.len() == 3 && !part.has_more);
-        let part = build_page(passages(50, MAX_PASSAGE_LEN), 50);
+    fn k04_a_page_has_at_most_the_requested_passages_and_bytes() {
+        let page = build_page(passages(4, 10), 3);
+        assert!(page.passages.len() == 3 && page.has_more);
+        let page = build_page(passages(3, 10), 3);
+        assert!(page.passages.len() == 3 && !page.has_more);
+        let page = build_page(passages(50, MAX_PASSAGE_LEN), 50);
         assert!(
-            part.passages.len() == MAX_PASSAGE_PAGE_BYTES / MAX_PASSAGE_LEN - 1 && part.has_more,
-            "they are too long together"
+            page.passages.len() == MAX_PASSAGE_PAGE_BYTES / MAX_PASSAGE_LEN - 1 && page.has_more,
+            "together they exceed the size limit"
         );
     }
 
     #[test]
-    fn k04_what_a_source_says_is_brought_into_bounds() {
-        let part = build_page(passages(1, 2 * MAX_PASSAGE_LEN + 2), 3);
-        assert_eq!(part.passages[0].text.len(), MAX_PASSAGE_LEN);
-        assert!(part.passages[0].score.is_finite(), "what is no number cannot be written");
-        assert!(!part.has_more);
+    fn k04_passages_of_a_source_are_brought_within_bounds() {
+        let page = build_page(passages(1, 2 * MAX_PASSAGE_LEN + 2), 3);
+        assert_eq!(page.passages[0].text.len(), MAX_PASSAGE_LEN);
+        assert!(page.passages[0].score.is_finite(), "JSON has no NaN");
+        assert!(!page.has_more);
     }
 }

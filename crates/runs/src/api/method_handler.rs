@@ -10,9 +10,9 @@ use crate::payload_size::PayloadSize;
 use crate::run::Run;
 
 /// Handler of one method: the authority it needs, the size of its request, and its implementation. The files of this
-/// folder have them by group; the [guard](super::guard) calls them.
+/// folder contain the handlers by group; the [guard](super::guard) calls them.
 pub(super) trait MethodHandler: RunApiMethod {
-    /// True of a method that is a tool step of its own: no tool may open one during its call.
+    /// Returns true if the method is a tool step of its own: a tool cannot call it.
     fn is_tool_step() -> bool {
         false
     }
@@ -20,7 +20,7 @@ pub(super) trait MethodHandler: RunApiMethod {
     /// Authority that a call needs of the grant.
     fn permission(run: &Run, request: &Self::Request) -> RequiredPermission;
 
-    /// Size of the request, in bytes. Next to nothing unless a method says otherwise.
+    /// Size of the request, in bytes. Zero by default, for requests without variable content.
     fn payload(run: &Run, request: &Self::Request) -> PayloadSize {
         let _ = (run, request);
         PayloadSize::Arguments(0)

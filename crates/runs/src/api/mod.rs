@@ -40,7 +40,7 @@ use crate::api_error::{hook_api_error, store_api_error, unauthorized_error, unre
 use crate::run::{Run, call_limiter};
 
 /// Starts a run's runner, with a handle to the host. While it is polled, the run is known to be the caller. Its results
-/// carry the id of the run.
+/// get the id of the run.
 pub(crate) fn call_runner(run: &Arc<Run>) -> ResultStream {
     let run = Arc::clone(run);
     let mut results = call_limiter::with_caller(&run, || {
@@ -53,7 +53,7 @@ pub(crate) fn call_runner(run: &Arc<Run>) -> ResultStream {
     stream::poll_fn(next_result).boxed()
 }
 
-/// The API of one run.
+/// Builds the API of one run.
 fn build_run_api(run: &Arc<Run>, caller: CallerKind) -> RunApi {
     let session_id = run.context.conversation.session_id.clone();
     let backend = Arc::new(GuardedApi { run: Arc::clone(run), caller });

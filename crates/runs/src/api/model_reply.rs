@@ -1,4 +1,4 @@
-//! The answer of a model, as it is passed on to a runner.
+//! Reply of a model, as it is forwarded to a runner.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use super::token_meter::TokenMeter;
 use crate::run::Run;
 use crate::run::open_calls::OpenModelCall;
 
-/// Maximum length of an answer, in bytes: many times the longest one of any model, and little enough for memory.
+/// Maximum length of a reply, in bytes: many times the longest reply of any model, and small enough for memory.
 const MAX_MODEL_REPLY_BYTES: usize = 8 * 1024 * 1024;
 
-/// Maximum length of a piece of it that is passed on, in bytes.
+/// Maximum length of a forwarded event, in bytes.
 const MAX_REPLY_CHUNK_BYTES: usize = 256 * 1024;
 
-/// Answer of a plugin in place of the provider, as a stream.
+/// Reply of a plugin in place of the provider, as a stream.
 pub(super) fn output_stream(output: ModelOutput) -> ModelStream {
     let ModelOutput { text, tool_calls, usage, provider_meta } = output;
     let text = (!text.is_empty()).then_some(ModelEvent::Text(text));
@@ -33,11 +33,11 @@ pub(super) fn output_stream(output: ModelOutput) -> ModelStream {
 pub(super) struct PendingModelCall {
     run: Arc<Run>,
     pub(super) request: Arc<ModelRequest>,
-    /// The answer so far.
+    /// Reply so far.
     output: ModelOutput,
-    /// The limit of tokens cut the answer short.
+    /// The reply was truncated at the token limit.
     truncated: bool,
-    /// Length of the answer so far.
+    /// Length of the reply so far, in bytes.
     bytes: usize,
 }
 
@@ -47,8 +47,8 @@ impl PendingModelCall {
         Self { run, request, output: ModelOutput::default(), truncated: false, bytes: 0 }
     }
 
-    /// Passes the provider's events on. The call ends exactly once: on the tape, for the hooks, and as an open call. The
-    /// meter counts what was passed on, until the stream is dropped.
+    /// Forwards the provider's events. The call ends exactly once: on the tape, for the hooks, and as an open call. The
+    /// meter counts the forwarded events, until the stream is dropped.
     pub(super) fn into_results(
         mut self,
         mut events: ModelStream,
@@ -73,18 +73,18 @@ impl PendingModelCall {
                         self.bytes += event_len(&event);
                         if self.bytes > MAX_MODEL_REPLY_BYTES {
                             let message = format!("the answer has more than the {MAX_MODEL_REPLY_BYTES} bytes allowed");
-                            let endless = ModelError::new(ModelErrorKind::Broken, message);
-                            let failure = self.fail(&endless).await;
+                            let error = ModelError::new(ModelErrorKind::Broken, message);
+                            let failure = self.fail(&error).await;
                             end_open_call();
                             yield Err(failure);
                             return;
                         }
                         self.collect_event(&event).await;
-                        for piece in split_event(event) {
+                        for chunk in split_event(event) {
                             if let Some(meter) = &mut meter {
-                                meter.record_event(&piece);
+                                meter.record_event(&chunk);
                             }
-                            yield Ok(piece);
+                            yield Ok(chunk);
                         }
                     }
                     Err(error) => {
@@ -95,8 +95,8 @@ impl PendingModelCall {
                     }
                 }
             }
-            let cut = ModelError::new(ModelErrorKind::Broken, "the model's stream ended before it was complete");
-            let failure = self.fail(&cut).await;
+            let error = ModelError::new(ModelErrorKind::Broken, "the model's stream ended before it was complete");
+            let failure = self.fail(&error).await;
             end_open_call();
             yield Err(failure);
         };
@@ -114,13 +114,13 @@ impl PendingModelCall {
             }
             ModelEvent::Truncated => {
                 self.truncated = true;
-                tracing::warn!("the answer of {} reached its limit of tokens and is not whole", self.request.model);
+                tracing::warn!("the reply of {} reached its limit of tokens and is incomplete", self.request.model);
             }
             ModelEvent::Reasoning(_) | ModelEvent::Stop => {}
         }
     }
 
-    /// Puts the end of the call on the tape, with what it used as far as the provider said.
+    /// Records the end of the call on the tape, with its usage as far as the provider reported it.
     fn record_end(&self, end: Result<(), &ModelError>) {
         let usage = self.output.usage.clone();
         if let Some(usage) = &usage {
@@ -132,12 +132,12 @@ impl PendingModelCall {
         self.run.append(TapeEvent::ModelCallEnded(end).into());
     }
 
-    /// Ends a call whose answer failed; gives the error for the runner, which is a hook's if that failed too.
+    /// Ends a call whose reply failed. Returns the error for the runner: that of a hook, if a hook failed too.
     async fn fail(&self, error: &ModelError) -> ApiError {
         self.finish(Err(error)).await.err().unwrap_or_else(|| model_api_error(error))
     }
 
-    /// The one end of the call: on the tape, and shown to the hooks.
+    /// Ends the call: on the tape and for the hooks.
     pub(super) async fn finish(&self, end: Result<(), &ModelError>) -> Result<(), ApiError> {
         self.record_end(end);
         let outcome = end.map(|()| self.output.clone()).map_err(|error| error.message.clone());
@@ -151,7 +151,7 @@ impl PendingModelCall {
     }
 }
 
-/// Splits an event into pieces that a runner may pass on: a server that does not stream gives its whole answer at once.
+/// Splits an event into chunks that a runner may forward: a server that does not stream sends its whole reply at once.
 fn split_event(event: ModelEvent) -> Vec<ModelEvent> {
     match event {
         ModelEvent::Text(text) => split_text(text).into_iter().map(ModelEvent::Text).collect(),
@@ -161,16 +161,16 @@ fn split_event(event: ModelEvent) -> Vec<ModelEvent> {
 }
 
 fn split_text(mut text: String) -> Vec<String> {
-    let mut pieces = Vec::new();
+    let mut chunks = Vec::new();
     while text.len() > MAX_REPLY_CHUNK_BYTES {
         let rest = text.split_off(text.floor_char_boundary(MAX_REPLY_CHUNK_BYTES));
-        pieces.push(std::mem::replace(&mut text, rest));
+        chunks.push(std::mem::replace(&mut text, rest));
     }
-    pieces.push(text);
-    pieces
+    chunks.push(text);
+    chunks
 }
 
-/// Length of an event within the answer.
+/// Length of an event in the reply, in bytes.
 fn event_len(event: &ModelEvent) -> usize {
     match event {
         ModelEvent::Text(delta) | ModelEvent::Reasoning(delta) => delta.len(),

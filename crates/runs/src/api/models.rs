@@ -51,8 +51,8 @@ impl MethodHandler for ModelsInvoke {
     }
 
     async fn handle(run: &Arc<Run>, call: ModelCall) -> Result<ModelOutput, ApiError> {
-        let answer = ModelSender { run, operation: ModelOperation::Invoke }.open_stream(call).await?;
-        collect_api_output(answer).await
+        let results = ModelSender { run, operation: ModelOperation::Invoke }.open_stream(call).await?;
+        collect_api_output(results).await
     }
 }
 
@@ -80,7 +80,7 @@ impl MethodHandler for ModelsRerank {
     }
 
     async fn handle(_: &Arc<Run>, _: RerankCall) -> Result<Vec<RerankScore>, ApiError> {
-        let message = "no provider of models here can order texts by how well they fit";
+        let message = "no model provider here supports reranking";
         Err(ApiError::new(ApiErrorCode::NotFound, message))
     }
 }
@@ -90,10 +90,10 @@ fn model_permission(run: &Run, operation: ModelOperation, model: Option<&ModelId
     RequiredPermission::Model(operation, model.to_string())
 }
 
-/// Size of a request to a model. A list of tools that the host has given out itself is not weighed with every step.
+/// Size of a model request. The host's own list of tools is not measured again with every step.
 fn model_call_payload(run: &Run, call: &ModelCall) -> PayloadSize {
-    let are_own = Arc::ptr_eq(&call.tools, run.environment.tools.specs());
-    PayloadSize::Content(model_call_size(call) + if are_own { 0 } else { tool_specs_size(&call.tools) })
+    let is_host_list = Arc::ptr_eq(&call.tools, run.environment.tools.specs());
+    PayloadSize::Content(model_call_size(call) + if is_host_list { 0 } else { tool_specs_size(&call.tools) })
 }
 
 /// Sends the model requests of a run, under the operation that its grant must cover.
@@ -103,7 +103,7 @@ struct ModelSender<'a> {
 }
 
 impl ModelSender<'_> {
-    /// Calls a model, as long as the run's budget lasts.
+    /// Calls a model, within the run's budget.
     async fn open_stream(&self, call: ModelCall) -> Result<ModelResultStream, ApiError> {
         let budget = &self.run.budget;
         budget.begin_step().map_err(budget_error)?;
@@ -123,7 +123,7 @@ impl ModelSender<'_> {
         }
     }
 
-    /// Sends a request, to the next model of the fallbacks where one fails.
+    /// Sends a request. If a model fails, the next fallback model is tried.
     async fn send_with_fallbacks(
         &self,
         call: ModelCall,
@@ -139,18 +139,18 @@ impl ModelSender<'_> {
         });
         self.check_allowed(&request.model)?;
         run.ingest_message();
-        let mut asked = request;
+        let mut current = request;
         let mut fallbacks: Option<std::vec::IntoIter<ModelId>> = None;
         let mut cause: Option<ModelError> = None;
         loop {
-            // Each model has an interception of its own: what may go to one may not go to another.
-            let request = match self.run_before_hooks(Arc::clone(&asked)).await? {
+            // The hooks run for each model: they may allow content for one model and not for another.
+            let request = match self.run_before_hooks(Arc::clone(&current)).await? {
                 LlmDecision::Send(request) => ModelRequest::clone(&request),
                 LlmDecision::Finish(output) => {
-                    return Ok((PendingModelCall::new(run, ModelRequest::clone(&asked)), output_stream(*output)));
+                    return Ok((PendingModelCall::new(run, ModelRequest::clone(&current)), output_stream(*output)));
                 }
             };
-            // An interception may have changed anything, so what is sent is checked and made valid after it.
+            // The hooks may have changed anything, so the request is checked and normalized after them.
             self.check_allowed(&request.model)?;
             let messages = image_limit::keep_newest_images(conversation::normalize_request(request.messages));
             let request = ModelRequest { messages, ..request };
@@ -167,17 +167,17 @@ impl ModelSender<'_> {
             call.finish(Err(&error)).await?;
             // A fallback model without a provider is not the reason why the first one failed.
             let is_provided = run.environment.model_provider(call.request.model.provider()).is_some();
-            let told = cause.take().filter(|_| !is_provided).unwrap_or_else(|| error.clone());
+            let reported = cause.take().filter(|_| !is_provided).unwrap_or_else(|| error.clone());
             let Some(next) = fallbacks.next().filter(|_| can_fall_back(error.kind)) else {
-                return Err(model_api_error(&told));
+                return Err(model_api_error(&reported));
             };
             tracing::warn!("{error}; trying {next}");
-            asked = Arc::new(ModelRequest { model: next, ..ModelRequest::clone(&asked) });
-            cause = Some(told);
+            current = Arc::new(ModelRequest { model: next, ..ModelRequest::clone(&current) });
+            cause = Some(reported);
         }
     }
 
-    /// Refuses a model that the run may not use.
+    /// Rejects a model that the run may not use.
     fn check_allowed(&self, model: &ModelId) -> Result<(), ApiError> {
         if self.run.grant().may.models.allows(self.operation, &model.to_string()) {
             Ok(())
@@ -186,7 +186,7 @@ impl ModelSender<'_> {
         }
     }
 
-    /// The models to try when this one fails: those that the run may use.
+    /// Fallback models of a model that the run may use.
     fn allowed_fallbacks(&self, model: &ModelId) -> Vec<ModelId> {
         let others = self.run.environment.options.fallback_models.iter().filter(|other| *other != model);
         others.filter(|other| self.check_allowed(other).is_ok()).cloned().collect()
@@ -198,16 +198,16 @@ impl ModelSender<'_> {
             return Ok(Err(self.unknown_provider_error(request.model.provider())));
         };
         let body = provider.request_body(request);
-        let alike = || RequestBody { rest: JsonObject::new(), ..wire::openai_body(request) };
-        let recorded = body.as_ref().map_or_else(|| Cow::Owned(alike()), Cow::Borrowed);
-        // It is written out while the record of it is on its way to the log.
+        let substitute_body = || RequestBody { rest: JsonObject::new(), ..wire::openai_body(request) };
+        let recorded = body.as_ref().map_or_else(|| Cow::Owned(substitute_body()), Cow::Borrowed);
+        // The body is serialized while its record is written to the log.
         let text = async { Ok(body.as_ref().map(RequestBody::to_text)) };
         let ((), text) = tokio::try_join!(biased; record_call(self.run, &recorded, &request.model), text)?;
-        let waits = |error: &ModelError, wait: Duration| {
+        let on_wait = |error: &ModelError, wait: Duration| {
             let (reason, seconds) = (error.message.clone(), wait.as_secs_f64());
             self.run.try_emit(StreamEvent::Waiting { reason, seconds });
         };
-        Ok(provider.send_recorded(request, text, &waits).await)
+        Ok(provider.send_recorded(request, text, &on_wait).await)
     }
 
     fn unknown_provider_error(&self, name: &str) -> ModelError {
@@ -226,21 +226,21 @@ impl ModelSender<'_> {
     }
 }
 
-/// Records a request before it is sent. It is durable together with the answer: a power cut loses both, and the request
-/// is sent again.
+/// Records a request before it is sent. It becomes durable together with the reply: a power cut loses both, and the
+/// request is sent again.
 async fn record_call(run: &Run, body: &RequestBody, model: &ModelId) -> Result<(), ApiError> {
     let number = {
         let mut progress = run.progress();
         progress.model_calls += 1;
         progress.model_calls
     };
-    let (contents, entry) = model_call_log::record_model_call(body, model, number, &run.environment.call_content_cache);
-    run.journal.extend(contents);
+    let (facts, entry) = model_call_log::record_model_call(body, model, number, &run.environment.call_content_cache);
+    run.journal.extend(facts);
     run.append(entry);
     run.journal.flush_ordered().await.map_err(|error| store_api_error(&error))
 }
 
-/// Tells whether another model may succeed: the provider failed, and not the request.
+/// Returns true if another model may succeed: the provider failed, not the request.
 fn can_fall_back(kind: ModelErrorKind) -> bool {
     match kind {
         ModelErrorKind::Unreachable

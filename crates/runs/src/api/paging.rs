@@ -14,7 +14,7 @@ use crate::run::Run;
 /// Maximum number of items of a page.
 const MAX_API_PAGE_SIZE: usize = 200;
 
-/// Limits the number of items of a page. Zero is refused.
+/// Limits the number of items of a page. Zero is rejected.
 pub(super) fn clamp_limit(limit: usize) -> Result<usize, ApiError> {
     if limit == 0 {
         return Err(ApiError::new(ApiErrorCode::InvalidArgument, "a limit is at least 1"));
@@ -22,7 +22,7 @@ pub(super) fn clamp_limit(limit: usize) -> Result<usize, ApiError> {
     Ok(limit.min(MAX_API_PAGE_SIZE))
 }
 
-/// A page of a namespace, by key.
+/// Page of a namespace, by key.
 pub(super) async fn list_entries(
     run: &Arc<Run>,
     list: &PagedList<'_>,
@@ -32,7 +32,7 @@ pub(super) async fn list_entries(
     let limit = clamp_limit(limit)?;
     let after = cursor.map(|cursor| list.decode_cursor(cursor)).transpose()?;
     let store = run.environment.tapes.store();
-    // One more than is asked for tells whether there are more.
+    // One more than requested, to know if there is a next page.
     let found = store.key_value_page(list.list_key, after.as_deref(), limit + 1).await;
     let mut items = found.map_err(|error| store_api_error(&error))?;
     let has_more = items.len() > limit;
@@ -43,7 +43,7 @@ pub(super) async fn list_entries(
 
 /// Waits for the other changes of this run: the quota must not change between its check and the commit.
 pub(super) async fn lock_changes(run: &Run) -> Result<SemaphorePermit<'_>, ApiError> {
-    // It is never closed.
+    // The semaphore is never closed, so this does not fail.
     let permit = run.call_limiter.change_lock.acquire().await;
     permit.map_err(|_| ApiError::new(ApiErrorCode::RuntimeError, "the run is ending"))
 }

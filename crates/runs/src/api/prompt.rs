@@ -18,16 +18,16 @@ impl MethodHandler for PromptSystem {
         RequiredPermission::Prompt
     }
 
-    /// Joins the parts of all plugins, the lowest priority first, with a blank line between; empty ones are left out.
+    /// Joins the parts of all plugins, the lowest priority first, separated by a blank line; empty ones are skipped.
     async fn handle(run: &Arc<Run>, _: EmptyCall) -> Result<String, ApiError> {
         let args = SystemPromptArgs { prompt: run.prompt.clone(), state: run.state.clone() };
-        // The hook is synchronous and reads files: other sessions must not wait for a disk.
+        // The hook is synchronous and reads files: other sessions must not wait for the disk.
         let run = Arc::clone(run);
-        let asked =
+        let answers =
             tokio::task::spawn_blocking(move || run.environment.hooks.call_all_sync::<SystemPrompt>(&args)).await;
-        let answers = asked.map_err(|error| {
-            tracing::error!(%error, "the system prompt was not made");
-            ApiError::new(ApiErrorCode::RuntimeError, "the system prompt could not be made")
+        let answers = answers.map_err(|error| {
+            tracing::error!(%error, "cannot build the system prompt");
+            ApiError::new(ApiErrorCode::RuntimeError, "the system prompt could not be built")
                 .with_cause(ErrorCode::HookFailed)
         })?;
         let answers = answers.map_err(|failure| hook_api_error(&failure))?;

@@ -12,7 +12,7 @@ use crate::action_registry::ActionDenial;
 /// Permission that a call needs of the grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RequiredPermission {
-    /// None: the answer is limited to what the grant covers.
+    /// No permission: the response is limited to what the grant covers.
     Nothing,
     /// An operation on this model.
     Model(ModelOperation, String),
@@ -20,15 +20,15 @@ pub(super) enum RequiredPermission {
     AnyModel(ModelOperation),
     /// An operation on this tool.
     Tool(ToolOperation, String),
-    /// An operation on any tool. Each call is checked when it is made, and its refusal told to the model in words.
+    /// An operation on any tool. Each call of the step is checked separately, and a refusal is an output for the model.
     AnyTool(ToolOperation),
     /// An operation on this knowledge base.
     Knowledge(KnowledgeOperation, String),
     /// An operation on any knowledge base.
     AnyKnowledge(KnowledgeOperation),
-    /// The history of its own session, or of any.
+    /// The history of the run's own session, or of any.
     History(HistoryOperation, ReadScope),
-    /// The events of its own session, or of any.
+    /// The events of the run's own session, or of any.
     Events(EventOperation, ReadScope),
     /// Artifacts.
     Artifacts(ArtifactOperation),
@@ -50,34 +50,46 @@ pub(super) enum RequiredPermission {
 
 impl RequiredPermission {
     /// Refuses a permission that the set does not cover.
-    pub(super) fn check(&self, may: &PermissionSet) -> Result<(), ApiError> {
+    pub(super) fn check(&self, granted: &PermissionSet) -> Result<(), ApiError> {
         let (is_covered, what) = match self {
             Self::Nothing => return Ok(()),
-            Self::Model(what, name) => (may.models.allows(*what, name), format!("{} of model {name}", json!(what))),
-            Self::AnyModel(what) => (may.models.allows_any(*what), format!("{} of models", json!(what))),
-            Self::Tool(what, name) => (may.tools.allows(*what, name), format!("tool {name}")),
-            Self::AnyTool(what) => (may.tools.allows_any(*what), format!("{} of tools", json!(what))),
-            Self::Knowledge(what, base) => (may.knowledge_bases.allows(*what, base), format!("knowledge base {base}")),
-            Self::AnyKnowledge(what) => (may.knowledge_bases.allows_any(*what), "knowledge bases".to_owned()),
-            Self::History(what, reach) => (
-                may.history.contains(what) && may.reach >= *reach,
-                format!("{} of the history of {}", json!(what), reach_label(*reach)),
-            ),
-            Self::Events(what, reach) => (
-                may.events.contains(what) && may.reach >= *reach,
-                format!("{} of the events of {}", json!(what), reach_label(*reach)),
-            ),
-            Self::Artifacts(what) => (may.artifacts.contains(what), format!("{} of artifacts", json!(what))),
-            Self::State(scope) => (may.state.contains(scope), format!("state of scope {}", json!(scope))),
-            Self::Storage(area) => (may.storage.contains(area), format!("storage of {}", json!(area))),
-            Self::Platform(action, denial) => {
-                let why = denial.as_ref().map(|denial| format!(": {denial}")).unwrap_or_default();
-                (may.platform_api.allows(action), format!("the action {action}{why}"))
+            Self::Model(operation, name) => {
+                (granted.models.allows(*operation, name), format!("{} of model {name}", json!(operation)))
             }
-            Self::Tape(access) => (may.tape >= *access, "the tape".to_owned()),
-            Self::Prompt => (may.prompt, "the host's prompts".to_owned()),
-            Self::Children => (may.children, "child runs".to_owned()),
-            Self::Steering => (may.steering, "messages that come meanwhile".to_owned()),
+            Self::AnyModel(operation) => {
+                (granted.models.allows_any(*operation), format!("{} of models", json!(operation)))
+            }
+            Self::Tool(operation, name) => (granted.tools.allows(*operation, name), format!("tool {name}")),
+            Self::AnyTool(operation) => {
+                (granted.tools.allows_any(*operation), format!("{} of tools", json!(operation)))
+            }
+            Self::Knowledge(operation, base) => {
+                (granted.knowledge_bases.allows(*operation, base), format!("knowledge base {base}"))
+            }
+            Self::AnyKnowledge(operation) => {
+                (granted.knowledge_bases.allows_any(*operation), "knowledge bases".to_owned())
+            }
+            Self::History(operation, reach) => (
+                granted.history.contains(operation) && granted.reach >= *reach,
+                format!("{} of the history of {}", json!(operation), reach_label(*reach)),
+            ),
+            Self::Events(operation, reach) => (
+                granted.events.contains(operation) && granted.reach >= *reach,
+                format!("{} of the events of {}", json!(operation), reach_label(*reach)),
+            ),
+            Self::Artifacts(operation) => {
+                (granted.artifacts.contains(operation), format!("{} of artifacts", json!(operation)))
+            }
+            Self::State(scope) => (granted.state.contains(scope), format!("state of scope {}", json!(scope))),
+            Self::Storage(area) => (granted.storage.contains(area), format!("storage of {}", json!(area))),
+            Self::Platform(action, denial) => {
+                let reason = denial.as_ref().map(|denial| format!(": {denial}")).unwrap_or_default();
+                (granted.platform_api.allows(action), format!("the action {action}{reason}"))
+            }
+            Self::Tape(access) => (granted.tape >= *access, "the tape".to_owned()),
+            Self::Prompt => (granted.prompt, "the host's prompts".to_owned()),
+            Self::Children => (granted.children, "child runs".to_owned()),
+            Self::Steering => (granted.steering, "messages that arrive during the run".to_owned()),
         };
         if is_covered { Ok(()) } else { Err(unauthorized_error(&what)) }
     }

@@ -14,7 +14,7 @@ use super::store_api_error;
 use crate::payload_size::{PayloadSize, text_size};
 use crate::run::Run;
 
-/// The key of the session's model in its state.
+/// Key of the session's model in its state.
 const SESSION_MODEL_KEY: &str = "model";
 
 impl MethodHandler for SessionModel {
@@ -23,10 +23,10 @@ impl MethodHandler for SessionModel {
     }
 
     async fn handle(run: &Arc<Run>, _: EmptyCall) -> Result<Option<ModelId>, ApiError> {
-        // A child has its session's.
+        // A child run uses the model of its session.
         let state = run.environment.tapes.store().state(run.journal.session_tape()).await;
         let state = state.map_err(|error| store_api_error(&error))?;
-        // What another version wrote and this one cannot read is no choice.
+        // A value that another version wrote and this one cannot parse counts as no choice.
         Ok(state.get(SESSION_MODEL_KEY).and_then(Value::as_str).and_then(|model| model.parse().ok()))
     }
 }

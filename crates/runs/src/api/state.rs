@@ -6,6 +6,7 @@ use capstan_hooks::contracts::methods::{StateDelete, StateGet, StateList, StateS
 use capstan_hooks::contracts::{ApiMethod, CursorPage, StateEntry};
 use capstan_protocol::run_api::{StateKeyCall, StateListCall, StateSetCall};
 use capstan_protocol::{ApiError, JsonObject, StateScope};
+use capstan_tape::KeyValueRecord;
 use serde_json::Value;
 
 use super::cursor::PagedList;
@@ -54,11 +55,11 @@ impl MethodHandler for StateList {
     }
 
     async fn handle(run: &Arc<Run>, call: StateListCall) -> Result<CursorPage<StateEntry>, ApiError> {
-        let space = readable_namespace(run, call.scope).await?;
-        let list = PagedList { method: ApiMethod::StateList, list_key: &space };
+        let namespace = readable_namespace(run, call.scope).await?;
+        let list = PagedList { method: ApiMethod::StateList, list_key: &namespace };
         let page = paging::list_entries(run, &list, call.cursor.as_deref(), call.limit).await?;
-        let items = page.items.into_iter().map(|kept| StateEntry { key: kept.key, value: kept.value, at: kept.at });
-        Ok(CursorPage { items: items.collect(), next: page.next })
+        let to_entry = |record: KeyValueRecord| StateEntry { key: record.key, value: record.value, at: record.at };
+        Ok(CursorPage { items: page.items.into_iter().map(to_entry).collect(), next: page.next })
     }
 }
 
@@ -72,25 +73,25 @@ impl MethodHandler for StateDelete {
     }
 
     async fn handle(run: &Arc<Run>, call: StateKeyCall) -> Result<bool, ApiError> {
-        let was_there = read_value(run, &call).await?.is_some();
-        if was_there {
+        let was_set = read_value(run, &call).await?.is_some();
+        if was_set {
             state::set_state(run, call.scope, &JsonObject::from_iter([(call.key, Value::Null)])).await?;
         }
-        Ok(was_there)
+        Ok(was_set)
     }
 }
 
 async fn read_value(run: &Run, call: &StateKeyCall) -> Result<Option<Value>, ApiError> {
-    let space = readable_namespace(run, call.scope).await?;
-    let kept = run.environment.tapes.store().key_value(&space, &call.key).await;
-    Ok(kept.map_err(|error| store_api_error(&error))?.map(|kept| kept.value))
+    let namespace = readable_namespace(run, call.scope).await?;
+    let record = run.environment.tapes.store().key_value(&namespace, &call.key).await;
+    Ok(record.map_err(|error| store_api_error(&error))?.map(|record| record.value))
 }
 
-/// Namespace of a scope, with the run's own pending changes committed. Other pending writes go on waiting.
+/// Namespace of a scope, with the run's own pending changes committed. Other pending writes stay pending.
 async fn readable_namespace(run: &Run, scope: StateScope) -> Result<String, ApiError> {
-    let space = state::granted_namespace(run, scope)?;
-    if run.journal.has_pending_change(&space) {
+    let namespace = state::granted_namespace(run, scope)?;
+    if run.journal.has_pending_change(&namespace) {
         run.flush().await.map_err(|error| store_api_error(&error))?;
     }
-    Ok(space)
+    Ok(namespace)
 }

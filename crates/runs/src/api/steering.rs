@@ -17,9 +17,9 @@ impl MethodHandler for SteeringTake {
         RequiredPermission::Steering
     }
 
-    /// A message that has another binding, or none, is left for a turn of its own: what this run may do is not what that
-    /// one may. So is a message whose prompt cannot be built, and its turn will say so. What came after it is left with
-    /// it.
+    /// Ingests offered messages in order. A message with another binding, or none, gets a turn of its own, because its
+    /// authority differs. So does a message whose prompt cannot be built; its turn reports the failure. Later messages
+    /// are not ingested before it.
     async fn handle(run: &Arc<Run>, _: EmptyCall) -> Result<Vec<Content>, ApiError> {
         let mut prompts = Vec::new();
         while let Some(offered) = run.steering.next_offered() {
@@ -27,7 +27,7 @@ impl MethodHandler for SteeringTake {
                 Ok(binding) if binding.as_ref() == Some(&run.binding) => {}
                 Ok(_) => break,
                 Err(error) => {
-                    tracing::warn!(%error, "the binding of a message could not be told");
+                    tracing::warn!(%error, "cannot resolve the binding of a message");
                     break;
                 }
             }
@@ -39,7 +39,7 @@ impl MethodHandler for SteeringTake {
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "a message could not be taken into a run");
+                    tracing::warn!(%error, "cannot ingest a message into a run");
                     break;
                 }
             }

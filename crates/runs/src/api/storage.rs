@@ -15,17 +15,16 @@ use super::required_permission::RequiredPermission;
 use super::{paging, store_api_error};
 use crate::payload_size::{PayloadSize, optional_text_size, text_size};
 use crate::run::Run;
-use crate::state::commit;
-use crate::state::commit::{STATE_CONFLICT_RETRIES, conflict_error};
+use crate::state::commit::{self, STATE_CONFLICT_RETRIES, conflict_error};
 use crate::state_admin::{ContentLocation, RunnerNamespace};
 
 /// Maximum length of a name, in bytes.
 const MAX_STORAGE_NAME_LEN: usize = 255;
-/// Maximum size of a content.
+/// Maximum size of a content, in bytes.
 const MAX_STORAGE_ITEM_BYTES: u64 = 16 * 1024 * 1024;
 /// Maximum number of names in an area.
 const MAX_STORAGE_ITEMS: u64 = 1_000;
-/// Maximum size of all contents of an area.
+/// Maximum size of all contents of an area, in bytes.
 const MAX_STORAGE_AREA_BYTES: u64 = 256 * 1024 * 1024;
 
 impl MethodHandler for StoragePut {
@@ -44,16 +43,17 @@ impl MethodHandler for StoragePut {
             let message = format!("a content has at most {MAX_STORAGE_ITEM_BYTES} bytes");
             return Err(ApiError::new(ApiErrorCode::PayloadTooLarge, message));
         }
-        let space = area_namespace(run, area);
-        let _alone = paging::lock_changes(run).await?;
-        let (place, content) = ContentLocation::for_content(content);
+        let namespace = area_namespace(run, area);
+        let _change_permit = paging::lock_changes(run).await?;
+        let (location, content) = ContentLocation::for_content(content);
         let at = run.environment.options.clock.now();
-        let stored = StorageEntry { name: name.clone(), bytes: place.bytes, hash: place.hash.clone(), at };
-        let kept = KeyValueRecord { space, key: name.clone(), value: json!(place), at, by: Some(run.id().clone()) };
-        let told = StorageChange { area, name: name.clone(), bytes: Some(stored.bytes) };
-        commit_change(run, &kept.space, told, |before: &[KeyValueRecord]| {
+        let stored = StorageEntry { name: name.clone(), bytes: location.bytes, hash: location.hash.clone(), at };
+        let (value, by) = (json!(location), Some(run.id().clone()));
+        let record = KeyValueRecord { space: namespace, key: name.clone(), value, at, by };
+        let change = StorageChange { area, name: name.clone(), bytes: Some(stored.bytes) };
+        commit_change(run, &record.space, change, |before: &[KeyValueRecord]| {
             check_quota(before, &name, stored.bytes)?;
-            let mut facts = vec![content.clone(), Fact::PutKeyValue(kept.clone())];
+            let mut facts = vec![content.clone(), Fact::PutKeyValue(record.clone())];
             facts.extend(find_by_name(before, &name).and_then(ContentLocation::removal_fact));
             Ok(facts)
         })
@@ -73,14 +73,15 @@ impl MethodHandler for StorageGet {
 
     async fn handle(run: &Arc<Run>, call: StorageNameCall) -> Result<StoredContent, ApiError> {
         let StorageNameCall { area, name } = call;
-        let (store, space) = (run.environment.tapes.store(), area_namespace(run, area));
+        let (store, namespace) = (run.environment.tapes.store(), area_namespace(run, area));
         for _ in 0..STATE_CONFLICT_RETRIES {
-            let kept = store.key_value(&space, &name).await.map_err(|error| store_api_error(&error))?;
-            let place = kept.as_ref().and_then(ContentLocation::from_record).ok_or_else(|| not_found_error(area))?;
-            if let Some(blob) = store.blob(place.content_blob()).await.map_err(|error| store_api_error(&error))? {
-                return Ok(StoredContent { content: place.strip_marker(blob) });
+            let record = store.key_value(&namespace, &name).await.map_err(|error| store_api_error(&error))?;
+            let location =
+                record.as_ref().and_then(ContentLocation::from_record).ok_or_else(|| not_found_error(area))?;
+            if let Some(blob) = store.blob(location.content_blob()).await.map_err(|error| store_api_error(&error))? {
+                return Ok(StoredContent { content: location.strip_marker(blob) });
             }
-            // Another content stands there by now, and the old one is gone.
+            // The content was replaced since the record was read, and its blob removed.
         }
         Err(conflict_error())
     }
@@ -96,8 +97,8 @@ impl MethodHandler for StorageList {
     }
 
     async fn handle(run: &Arc<Run>, call: StorageListCall) -> Result<CursorPage<StorageEntry>, ApiError> {
-        let space = area_namespace(run, call.area);
-        let list = PagedList { method: ApiMethod::StorageList, list_key: &space };
+        let namespace = area_namespace(run, call.area);
+        let list = PagedList { method: ApiMethod::StorageList, list_key: &namespace };
         let page = paging::list_entries(run, &list, call.cursor.as_deref(), call.limit).await?;
         Ok(CursorPage { items: page.items.into_iter().filter_map(storage_item).collect(), next: page.next })
     }
@@ -114,14 +115,14 @@ impl MethodHandler for StorageDelete {
 
     async fn handle(run: &Arc<Run>, call: StorageNameCall) -> Result<bool, ApiError> {
         let StorageNameCall { area, name } = call;
-        let space = area_namespace(run, area);
-        let _alone = paging::lock_changes(run).await?;
-        let told = StorageChange { area, name: name.clone(), bytes: None };
+        let namespace = area_namespace(run, area);
+        let _change_permit = paging::lock_changes(run).await?;
+        let change = StorageChange { area, name: name.clone(), bytes: None };
         let at = run.environment.options.clock.now();
-        commit_change(run, &space, told, |before: &[KeyValueRecord]| {
-            let Some(kept) = find_by_name(before, &name) else { return Ok(Vec::new()) };
-            let forget = Fact::RemoveKeyValue { namespace: space.clone(), key: name.clone(), removed_at: at };
-            Ok(std::iter::once(forget).chain(ContentLocation::removal_fact(kept)).collect())
+        commit_change(run, &namespace, change, |before: &[KeyValueRecord]| {
+            let Some(record) = find_by_name(before, &name) else { return Ok(Vec::new()) };
+            let removal = Fact::RemoveKeyValue { namespace: namespace.clone(), key: name.clone(), removed_at: at };
+            Ok(std::iter::once(removal).chain(ContentLocation::removal_fact(record)).collect())
         })
         .await
     }
@@ -143,65 +144,69 @@ fn area_namespace(run: &Run, area: StorageArea) -> String {
     RunnerNamespace::Storage { area, owner }.stored_name()
 }
 
-/// Changes a namespace by the facts that `change` derives from its records, and writes an event of it. False if there was
-/// nothing to change.
+/// Commits the facts that `derive_facts` returns for the records of a namespace, and the event of the change. Returns
+/// false if there is nothing to change.
 async fn commit_change(
     run: &Run,
-    space: &str,
-    told: StorageChange,
-    change: impl Fn(&[KeyValueRecord]) -> Result<Vec<Fact>, ApiError> + Sync,
+    namespace: &str,
+    change: StorageChange,
+    derive_facts: impl Fn(&[KeyValueRecord]) -> Result<Vec<Fact>, ApiError> + Sync,
 ) -> Result<bool, ApiError> {
-    let most = usize::try_from(MAX_STORAGE_ITEMS).unwrap_or(usize::MAX);
+    let max_items = usize::try_from(MAX_STORAGE_ITEMS).unwrap_or(usize::MAX);
     let mut entry = None;
     for _ in 0..STATE_CONFLICT_RETRIES {
-        let revision = commit::namespace_revision(run, space).await?;
-        let before = run.environment.tapes.store().key_value_page(space, None, most).await;
-        let mut facts = change(&before.map_err(|error| store_api_error(&error))?)?;
+        let revision = commit::namespace_revision(run, namespace).await?;
+        let before = run.environment.tapes.store().key_value_page(namespace, None, max_items).await;
+        let mut facts = derive_facts(&before.map_err(|error| store_api_error(&error))?)?;
         if facts.is_empty() {
             return Ok(false);
         }
-        let told = || run.journal.final_entry(run.id(), TapeEvent::StorageChanged(told.clone()).into());
-        facts.push(entry.get_or_insert_with(told).clone());
-        if commit::commit_if_unchanged(run, space, revision, facts).await? {
+        let build_entry = || run.journal.final_entry(run.id(), TapeEvent::StorageChanged(change.clone()).into());
+        facts.push(entry.get_or_insert_with(build_entry).clone());
+        if commit::commit_if_unchanged(run, namespace, revision, facts).await? {
             return Ok(true);
         }
     }
     Err(conflict_error())
 }
 
-/// The record of a name.
-fn find_by_name<'a>(kept: &'a [KeyValueRecord], name: &str) -> Option<&'a KeyValueRecord> {
-    kept.iter().find(|kept| kept.key == name)
+/// Record of a name.
+fn find_by_name<'a>(records: &'a [KeyValueRecord], name: &str) -> Option<&'a KeyValueRecord> {
+    records.iter().find(|record| record.key == name)
 }
 
-/// Refuses a content that exceeds the quota. The content that it replaces does not count.
+/// Rejects a content that exceeds the quota. The content that it replaces does not count.
 fn check_quota(before: &[KeyValueRecord], name: &str, bytes: u64) -> Result<(), ApiError> {
     let too_large = |message: String| Err(ApiError::new(ApiErrorCode::PayloadTooLarge, message));
-    let others = || before.iter().filter(|kept| kept.key != name);
+    let others = || before.iter().filter(|record| record.key != name);
     if others().count() as u64 >= MAX_STORAGE_ITEMS {
-        return too_large(format!("there are {MAX_STORAGE_ITEMS} contents already, and no more are kept"));
+        return too_large(format!("the area has {MAX_STORAGE_ITEMS} contents already, which is the limit"));
     }
-    let in_all: u64 = others().filter_map(ContentLocation::from_record).map(|place| place.bytes).sum();
-    if in_all + bytes > MAX_STORAGE_AREA_BYTES {
+    let total: u64 = others().filter_map(ContentLocation::from_record).map(|location| location.bytes).sum();
+    if total + bytes > MAX_STORAGE_AREA_BYTES {
         return too_large(format!("all contents together have at most {MAX_STORAGE_AREA_BYTES} bytes"));
     }
     Ok(())
 }
 
 /// Description of a stored content, if it can be read.
-fn storage_item(kept: KeyValueRecord) -> Option<StorageEntry> {
-    let place = ContentLocation::from_record(&kept)?;
-    Some(StorageEntry { name: kept.key, bytes: place.bytes, hash: place.hash, at: kept.at })
+fn storage_item(record: KeyValueRecord) -> Option<StorageEntry> {
+    let location = ContentLocation::from_record(&record)?;
+    Some(StorageEntry { name: record.key, bytes: location.bytes, hash: location.hash, at: record.at })
 }
 
 fn not_found_error(area: StorageArea) -> ApiError {
-    ApiError::new(ApiErrorCode::NotFound, format!("nothing is kept under this name in storage of {}", json!(area)))
+    ApiError::new(ApiErrorCode::NotFound, format!("there is no content with this name in storage of {}", json!(area)))
 }
 
-/// Refuses names with a path or control characters.
+/// Rejects a name that is empty, too long or not a plain file name.
 fn check_name(name: &str) -> Result<(), ApiError> {
-    let is_name = |c: char| !c.is_control() && !matches!(c, '/' | '\\');
-    if !name.is_empty() && name.len() <= MAX_STORAGE_NAME_LEN && !name.starts_with('.') && name.chars().all(is_name) {
+    let is_name_char = |c: char| !c.is_control() && !matches!(c, '/' | '\\');
+    if !name.is_empty()
+        && name.len() <= MAX_STORAGE_NAME_LEN
+        && !name.starts_with('.')
+        && name.chars().all(is_name_char)
+    {
         return Ok(());
     }
     let message = format!(

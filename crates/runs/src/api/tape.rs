@@ -20,7 +20,7 @@ use crate::nesting;
 use crate::payload_size::{PayloadSize, content_size, json_size, text_size};
 use crate::run::{PendingHandoff, Run};
 
-/// Maximum number of entries of an answer: each may be a megabyte.
+/// Maximum number of entries in a response: each may be a megabyte.
 const MAX_TAPE_ENTRIES_READ: usize = 200;
 /// Entries read at once to count them.
 const ENTRY_COUNT_PAGE_SIZE: usize = 100;
@@ -35,7 +35,7 @@ impl MethodHandler for TapeView {
 
     async fn handle(run: &Arc<Run>, _: EmptyCall) -> Result<Vec<ChatMessage>, ApiError> {
         run.ingest_message();
-        // What the run has written and not committed is seen too: it is committed before anything is done with it.
+        // Includes pending entries, which are committed before the run acts on the view.
         let view = &run.environment.view;
         let messages = run.journal.view(view.kinds(), |window| view.messages(window)).await;
         Ok(conversation::normalize_request(messages.map_err(|error| store_api_error(&error))?))
@@ -106,17 +106,16 @@ impl MethodHandler for TapeReset {
     async fn handle(run: &Arc<Run>, call: ResetCall) -> Result<(), ApiError> {
         let tapes = flushed_tapes(run).await?;
         let tape = run.journal.tape();
-        let refused = |why: &str| Err(ApiError::new(ApiErrorCode::InvalidArgument, why));
+        let refuse = |message: &str| Err(ApiError::new(ApiErrorCode::InvalidArgument, message));
         if !run.is_command() {
-            return refused("only a person can begin the tape anew; tape.handoff lets the context begin anew");
+            return refuse("only a person can reset the tape; tape.handoff starts a new context");
         }
         let mut in_flight = tapes.store().in_flight_events(Some(tape));
         while let Some(event) = in_flight.next().await.map_err(|error| store_api_error(&error))? {
-            let is_ours = run.served_events.iter().any(|(key, _)| *key == event.key);
-            // One that only waits has its turn on the tape as it is then. Of one that a run had taken in the message would
-            // be gone.
-            if !is_ours && event.ingestion.is_some() {
-                return refused("another message of this session is being worked on; try again when it is answered");
+            let is_own = run.served_events.iter().any(|(key, _)| *key == event.key);
+            // A waiting event gets its turn on the new tape. The message of an ingested event would be lost.
+            if !is_own && event.ingestion.is_some() {
+                return refuse("another message of this session is in progress; try again when it is answered");
             }
         }
         run.journal.push(Fact::ResetTape { tape: tape.clone(), archive: call.archive });
@@ -135,16 +134,17 @@ impl MethodHandler for TapeInfo {
     async fn handle(run: &Arc<Run>, _: EmptyCall) -> Result<TapeSummary, ApiError> {
         let tapes = flushed_tapes(run).await?;
         let name = run.journal.tape();
-        let last = tapes.read(name, &TapeSlice::last_anchor()).await.map_err(|error| store_api_error(&error))?.pop();
+        let last_anchor =
+            tapes.read(name, &TapeSlice::last_anchor()).await.map_err(|error| store_api_error(&error))?.pop();
         let record = tapes.record(name).await.map_err(|error| store_api_error(&error))?;
         let anchors = TapeSlice { kinds: vec![EntryKind::Anchor], ..TapeSlice::default() };
-        let since = TapeSlice { after: last.as_ref().map(|anchor| anchor.id), ..TapeSlice::default() };
+        let since_anchor = TapeSlice { after: last_anchor.as_ref().map(|anchor| anchor.id), ..TapeSlice::default() };
         Ok(TapeSummary {
             name: name.clone(),
             head: record.map(|record| record.head).unwrap_or_default(),
             anchors: count_entries(run, anchors).await?,
-            last_anchor: last.as_ref().and_then(Entry::name).map(str::to_owned),
-            entries_since_last_anchor: count_entries(run, since).await?,
+            last_anchor: last_anchor.as_ref().and_then(Entry::name).map(str::to_owned),
+            entries_since_last_anchor: count_entries(run, since_anchor).await?,
         })
     }
 }
@@ -185,13 +185,13 @@ impl MethodHandler for TapeSearch {
     }
 }
 
-/// The tapes, with everything that the run has written so far.
+/// Tapes, with the pending entries of the run written.
 async fn flushed_tapes(run: &Run) -> Result<&TapeRepository, ApiError> {
     run.flush_before_read().await.map_err(|error| store_api_error(&error))?;
     Ok(&run.environment.tapes)
 }
 
-/// Counts entries, of which only a few are in memory at once.
+/// Counts entries, with only a page of them in memory at once.
 async fn count_entries(run: &Run, mut slice: TapeSlice) -> Result<u64, ApiError> {
     slice.limit = Some(ENTRY_COUNT_PAGE_SIZE);
     let mut count = 0;

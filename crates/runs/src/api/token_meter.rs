@@ -1,4 +1,4 @@
-//! Tokens of a model call, taken from the run's budget.
+//! Token meter: charges the tokens of a model call to the run's budget.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ pub(super) fn budget_error(exhausted: BudgetExhausted) -> ApiError {
     ApiError::new(ApiErrorCode::RateLimited, exhausted.to_string()).with_cause(exhausted.code())
 }
 
-/// Counts the tokens of a call, and takes them from the budget when the call has ended, whichever way. A call that began
-/// is never cut short: the next one is refused.
+/// Counts the tokens of a call, and charges them to the budget when the call ends, whichever way. A call that has begun
+/// is never cut short; the next one is refused.
 pub(super) struct TokenMeter {
     budget: Arc<Budget>,
     text: SentText,
@@ -62,6 +62,6 @@ impl Drop for TokenMeter {
 
 /// Tokens of a call, if the provider reported both directions.
 fn total_tokens(usage: &Usage) -> Option<u64> {
-    let both = usage.prompt_tokens.zip(usage.completion_tokens);
-    usage.total_tokens.or(both.map(|(prompt, completion)| prompt.saturating_add(completion)))
+    let both_directions = usage.prompt_tokens.zip(usage.completion_tokens);
+    usage.total_tokens.or(both_directions.map(|(prompt, completion)| prompt.saturating_add(completion)))
 }

@@ -1,4 +1,4 @@
-//! The calls of one step: concurrent where possible, each result recorded when it is there.
+//! Calls of one step: concurrent where possible, each result recorded on completion.
 
 use capstan_hooks::contracts::ToolEffect;
 use capstan_protocol::{ApiError, StreamEvent, ToolCall, ToolOutput};
@@ -10,9 +10,8 @@ use futures::{FutureExt as _, StreamExt as _};
 use super::call_schedule::CallSchedule;
 use super::tools::{ToolsHandler, parse_arguments};
 use super::unrecorded_effects_error;
-use crate::artifacts;
 use crate::run::Run;
-use crate::spill;
+use crate::{artifacts, spill};
 
 /// An event that a step waits for.
 enum StepEvent {
@@ -20,20 +19,20 @@ enum StepEvent {
     Committed(Vec<usize>, Result<(), StoreError>),
 }
 
-/// The recorded calls of a step, and their progress.
+/// Recorded calls of a step, with their progress.
 pub(super) struct ToolStep<'a> {
     tools: &'a ToolsHandler,
     calls: &'a [ToolCall],
     schedule: CallSchedule,
     pending: FuturesUnordered<BoxFuture<'a, StepEvent>>,
     outputs: Vec<Option<ToolOutput>>,
-    /// Results in the journal that are not committed.
+    /// Positions of results in the journal that are not committed.
     uncommitted: Vec<usize>,
     is_committing: bool,
     /// No call has effects: the step is committed with the next commit of the run.
     is_read_only: bool,
-    /// Bytes of parts other than text that the results may still have.
-    inline_bytes_left: usize,
+    /// Bytes that parts other than text may still use in this step.
+    remaining_inline_bytes: usize,
 }
 
 impl<'a> ToolStep<'a> {
@@ -42,31 +41,31 @@ impl<'a> ToolStep<'a> {
             tools,
             calls,
             is_read_only: !tools.has_effects(calls),
-            schedule: CallSchedule::new(calls.iter().map(|call| call_touches(tools, call))),
+            schedule: CallSchedule::new(calls.iter().map(|call| call_effect(tools, call))),
             pending: FuturesUnordered::new(),
             outputs: vec![None; calls.len()],
             uncommitted: Vec::new(),
             is_committing: false,
-            inline_bytes_left: spill::MAX_STEP_INLINE_BYTES,
+            remaining_inline_bytes: spill::MAX_STEP_INLINE_BYTES,
         }
     }
 
-    /// Makes the calls, and gives their outputs in the order of the calls.
+    /// Makes the calls and returns their outputs in the order of the calls.
     ///
-    /// Spawns no task: when it is dropped the calls end. Their results so far are in the journal.
+    /// Spawns no task: dropping the future ends the calls. Results up to then are in the journal.
     pub(super) async fn execute(mut self) -> Result<Vec<ToolOutput>, ApiError> {
         loop {
             self.start_calls().await;
-            let Some(happened) = self.pending.next().await else { break };
-            self.handle_event(happened).await?;
-            // What came at the same time is written with it.
-            while let Some(Some(happened)) = self.pending.next().now_or_never() {
-                self.handle_event(happened).await?;
+            let Some(event) = self.pending.next().await else { break };
+            self.handle_event(event).await?;
+            // Events that are ready at the same time share a commit.
+            while let Some(Some(event)) = self.pending.next().now_or_never() {
+                self.handle_event(event).await?;
             }
             self.start_commit();
         }
-        let written = std::mem::take(&mut self.uncommitted);
-        self.emit_results(written).await;
+        let positions = std::mem::take(&mut self.uncommitted);
+        self.emit_results(positions).await;
         Ok(self.outputs.into_iter().flatten().collect())
     }
 
@@ -82,13 +81,13 @@ impl<'a> ToolStep<'a> {
         }
     }
 
-    async fn handle_event(&mut self, happened: StepEvent) -> Result<(), ApiError> {
-        match happened {
+    async fn handle_event(&mut self, event: StepEvent) -> Result<(), ApiError> {
+        match event {
             StepEvent::Completed(position, output) => {
                 let call = &self.calls[position];
-                let did = self.tools.effectful_tool(&call.function.name);
-                let output = spill::limit_inline_parts(output, &mut self.inline_bytes_left);
-                let output = artifacts::append_tool_result(self.run(), call, output, did);
+                let effectful_tool = self.tools.effectful_tool(&call.function.name);
+                let output = spill::limit_inline_parts(output, &mut self.remaining_inline_bytes);
+                let output = artifacts::append_tool_result(self.run(), call, output, effectful_tool);
                 self.outputs[position] = Some(output);
                 if self.is_read_only {
                     self.schedule.mark_recorded(position);
@@ -109,17 +108,17 @@ impl<'a> ToolStep<'a> {
         Ok(())
     }
 
-    /// Starts a commit of the results so far. Results that come during it are in the next one.
+    /// Starts a commit of the results so far. Results that arrive during it are in the next commit.
     fn start_commit(&mut self) {
-        // A handoff is on record together with the last results and with what the runner says next: were it alone, a run
-        // after a crash would read nothing of this step and repeat it.
+        // A handoff is committed together with the last results and the runner's next output. If it were committed
+        // alone, a run after a crash would not see this step behind the anchor, and would repeat it.
         let waits_for_runner = self.outputs.iter().all(Option::is_some) && self.run().has_deferred_handoff();
         if self.is_committing || self.uncommitted.is_empty() || waits_for_runner {
             return;
         }
         self.is_committing = true;
-        let (run, written) = (self.run(), std::mem::take(&mut self.uncommitted));
-        self.pending.push(async move { StepEvent::Committed(written, run.flush().await) }.boxed());
+        let (run, positions) = (self.run(), std::mem::take(&mut self.uncommitted));
+        self.pending.push(async move { StepEvent::Committed(positions, run.flush().await) }.boxed());
     }
 
     async fn emit_results(&mut self, positions: Vec<usize>) {
@@ -132,8 +131,8 @@ impl<'a> ToolStep<'a> {
     }
 }
 
-/// Effect of a call. One that cannot be made has none.
-fn call_touches(tools: &ToolsHandler, call: &ToolCall) -> ToolEffect {
+/// Effect of a call. A call that cannot be made has none.
+fn call_effect(tools: &ToolsHandler, call: &ToolCall) -> ToolEffect {
     let tool = tools.0.environment.tools.get(&call.function.name);
     match (tool, parse_arguments(call)) {
         (Some(tool), Ok(arguments)) => tool.effect(&arguments, &tools.0.environment.options.workspace.path),

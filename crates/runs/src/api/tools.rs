@@ -25,35 +25,35 @@ use super::method_handler::MethodHandler;
 use super::required_permission::RequiredPermission;
 use super::tool_step::ToolStep;
 use super::{build_run_api, hook_api_error, store_api_error, unauthorized_error};
-use crate::nesting;
 use crate::payload_size::{PayloadSize, json_size, text_size, tool_calls_size};
 use crate::run::Run;
-use crate::spill;
+use crate::{nesting, spill};
 
 /// Maximum number of calls of a step.
 const MAX_STEP_CALLS: usize = 1_000;
 
-/// Tools, as a run may call them.
+/// Calls tools on behalf of a run.
 pub(super) struct ToolsHandler(pub(super) Arc<Run>);
 
 impl MethodHandler for ToolsList {
-    /// None: the list is limited to the tools that the grant covers.
+    /// No permission is needed: the list is limited to the tools that the grant covers.
     fn permission(_: &Run, _: &EmptyCall) -> RequiredPermission {
         RequiredPermission::Nothing
     }
 
     async fn handle(run: &Arc<Run>, _: EmptyCall) -> Result<Arc<[ToolSpec]>, ApiError> {
-        let (tools, all) = (ToolsHandler(Arc::clone(run)), run.environment.tools.specs());
-        let may = |spec: &&ToolSpec| {
-            let is_there = tools.tool(spec.name.as_str()).is_some();
-            is_there && run.grant().may.tools.allows(ToolOperation::Detail, spec.name.as_str())
+        let (tools, specs) = (ToolsHandler(Arc::clone(run)), run.environment.tools.specs());
+        let is_granted = |spec: &&ToolSpec| {
+            let is_available = tools.tool(spec.name.as_str()).is_some();
+            is_available && run.grant().may.tools.allows(ToolOperation::Detail, spec.name.as_str())
         };
-        Ok(if all.iter().all(|spec| may(&spec)) { Arc::clone(all) } else { all.iter().filter(may).cloned().collect() })
+        let is_complete = specs.iter().all(|spec| is_granted(&spec));
+        Ok(if is_complete { Arc::clone(specs) } else { specs.iter().filter(is_granted).cloned().collect() })
     }
 }
 
 impl MethodHandler for ToolsDetail {
-    /// None to learn that there is no such tool.
+    /// No permission is needed to learn that a tool does not exist.
     fn permission(run: &Run, call: &ToolDetailCall) -> RequiredPermission {
         match run.environment.tools.get(&call.name) {
             Some(_) => tool_permission(run, ToolOperation::Detail, &call.name),
@@ -93,8 +93,8 @@ impl MethodHandler for ToolsCall {
         run.ingest_message();
         run.append(EntryDraft::tool_call(&calls));
         if tools.has_effects(&calls) {
-            // A call that a crash cuts off must not be made again. One that only looks may be, and does not wait for the
-            // disk.
+            // A call with effects must not be repeated after a crash, so its record is durable first. A read-only call
+            // may be repeated and does not wait for the disk.
             run.flush().await.map_err(|error| store_api_error(&error))?;
         }
         ToolStep::new(&tools, &calls).execute().await
@@ -122,7 +122,7 @@ impl MethodHandler for ToolsCommand {
         let name = tool.spec().name;
         run.mark_as_command();
         let step = StepGuard::acquire(run).await?;
-        // On record before it is made: a command that a crash cuts off must not be made again.
+        // Durable before the command runs: an interrupted command must not be repeated after a crash.
         let start = CommandStart { raw: call.raw.clone(), name: name.clone() };
         run.append(TapeEvent::CommandStart(start).into());
         run.flush().await.map_err(|error| store_api_error(&error))?;
@@ -130,7 +130,7 @@ impl MethodHandler for ToolsCommand {
         let output = tools.call_tool(ApiMethod::ToolsCommand, tool.as_ref(), call.arguments).await;
         let output = spill::shorten_command_output(output);
         record.output = Some(output.clone());
-        // An anchor that the command wrote stands before the event that tells of the command.
+        // Closes the step first: an anchor that the command wrote precedes the event that records the command.
         drop(step);
         Ok(output)
     }
@@ -150,7 +150,7 @@ impl MethodHandler for ToolsRefuseCommand {
     }
 
     async fn handle(run: &Arc<Run>, call: CommandRefusalCall) -> Result<(), ApiError> {
-        // Beside a command that is running it would be taken for the end of that one.
+        // Concurrent with a running command, the event would be taken for the end of that command.
         let _step = StepGuard::acquire(run).await?;
         let CommandRefusalCall { raw, reason } = call;
         let status = CommandStatus::Error;
@@ -160,13 +160,13 @@ impl MethodHandler for ToolsRefuseCommand {
     }
 }
 
-/// Permission for a tool by its own name: a model writes the name that it was given.
+/// Permission for a tool by its own name. `name` may also be the name for models.
 fn tool_permission(run: &Run, operation: ToolOperation, name: &str) -> RequiredPermission {
-    let own = run.environment.tools.get(name).map(|tool| tool.spec().name.to_string());
-    RequiredPermission::Tool(operation, own.unwrap_or_else(|| name.to_owned()))
+    let own_name = run.environment.tools.get(name).map(|tool| tool.spec().name.to_string());
+    RequiredPermission::Tool(operation, own_name.unwrap_or_else(|| name.to_owned()))
 }
 
-/// A running command. However it ends, also when its run is cancelled, it leaves one `command` event.
+/// A running command. Writes one `command` event when it is dropped, also if its run is cancelled.
 struct CommandGuard<'a> {
     tools: &'a ToolsHandler,
     raw: String,
@@ -189,8 +189,8 @@ impl Drop for CommandGuard<'_> {
             elapsed_ms: Some(u64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(u64::MAX)),
             output: self.output.as_ref().map(ToolOutput::text),
         };
-        let did = self.tools.effectful_tool(self.name.as_str());
-        self.tools.0.append_atomic(Vec::new(), vec![TapeEvent::Command(end).into()], did);
+        let effectful_tool = self.tools.effectful_tool(self.name.as_str());
+        self.tools.0.append_atomic(Vec::new(), vec![TapeEvent::Command(end).into()], effectful_tool);
     }
 }
 
@@ -202,34 +202,33 @@ struct StepGuard<'a> {
 
 impl<'a> StepGuard<'a> {
     async fn acquire(run: &'a Run) -> Result<Self, ApiError> {
-        // It is never closed.
-        let turn = run.call_limiter.step_lock.acquire().await;
-        let turn = turn.map_err(|_| ApiError::new(ApiErrorCode::RuntimeError, "the run is ending"))?;
+        // The semaphore is never closed, so this does not fail.
+        let permit = run.call_limiter.step_lock.acquire().await;
+        let permit = permit.map_err(|_| ApiError::new(ApiErrorCode::RuntimeError, "the run is ending"))?;
         run.open_step();
-        Ok(Self { run, _permit: turn })
+        Ok(Self { run, _permit: permit })
     }
 }
 
 impl Drop for StepGuard<'_> {
-    /// Also one that was broken off ends: what the run does next is no part of it.
+    /// Closes the step, also if it was interrupted: later entries of the run are not part of it.
     fn drop(&mut self) {
         self.run.close_step();
     }
 }
 
 impl ToolsHandler {
-    /// A tool by its own name or by the name a model was given. One that asks knowledge bases is there where the run may
-    /// ask one.
+    /// Tool by its own name or by its name for models. A tool that needs knowledge is available if the run may query a
+    /// knowledge base.
     fn tool(&self, name: &str) -> Option<&Arc<dyn Tool>> {
         let environment = &self.0.environment;
-        let may = &self.0.grant().may.knowledge_bases;
-        let may_ask =
-            || environment.knowledge().iter().any(|(base, _)| may.allows(KnowledgeOperation::Retrieve, &base.id));
-        environment.tools.get(name).filter(|tool| !tool.needs_knowledge() || may_ask())
+        let granted = &self.0.grant().may.knowledge_bases;
+        let can_query =
+            || environment.knowledge().iter().any(|(base, _)| granted.allows(KnowledgeOperation::Retrieve, &base.id));
+        environment.tools.get(name).filter(|tool| !tool.needs_knowledge() || can_query())
     }
 
-    /// A tool by its own name, if it may have done something: of one that only looks, or is not there, nothing has to be
-    /// checked.
+    /// Own name of a tool that may have effects; `None` if it is read-only or unknown.
     pub(super) fn effectful_tool(&self, name: &str) -> Option<String> {
         let tool = self.0.environment.tools.get(name).filter(|tool| !tool.is_read_only())?;
         Some(tool.spec().name.to_string())
@@ -239,7 +238,7 @@ impl ToolsHandler {
         calls.iter().any(|call| self.effectful_tool(&call.function.name).is_some())
     }
 
-    /// The output of one call. Whatever is wrong with it, the model is told in words.
+    /// Output of one call. Any failure is an error output in words for the model.
     pub(super) async fn answer_call(&self, call: &ToolCall) -> ToolOutput {
         let name = &call.function.name;
         let Some(tool) = self.tool(name).cloned() else {
@@ -256,8 +255,8 @@ impl ToolsHandler {
         }
     }
 
-    /// Calls a tool, with the interception hooks before and after. Whether it needs an approval is asked of the arguments
-    /// it would be called with.
+    /// Calls a tool, with the interception hooks before and after. The approval is decided by the arguments that the
+    /// hooks return.
     async fn call_tool(&self, method: ApiMethod, tool: &dyn Tool, arguments: JsonObject) -> ToolOutput {
         let mut call = PendingToolCall { name: tool.spec().name, arguments: Arc::new(arguments) };
         let (hooks, session_id, state) =
@@ -272,9 +271,9 @@ impl ToolsHandler {
                     self.0.record_refusal(method, ApiError::new(ApiErrorCode::Unauthorized, reason.clone())).await;
                     return self.run_after_hooks(call, ToolOutput::error(reason)).await;
                 }
-                let open = self.0.progress().open_calls.begin_tool(call.clone());
+                let number = self.0.progress().open_calls.begin_tool(call.clone());
                 let output = self.execute(tool, JsonObject::clone(&arguments)).await;
-                self.0.progress().open_calls.end(open);
+                self.0.progress().open_calls.end(number);
                 output
             }
             Ok(ToolDecision::Return(output)) => output,
@@ -283,7 +282,7 @@ impl ToolsHandler {
         self.run_after_hooks(call, output).await
     }
 
-    /// The output of a call as the hooks leave it.
+    /// Output of a call after the hooks have processed it.
     async fn run_after_hooks(&self, call: PendingToolCall, output: ToolOutput) -> ToolOutput {
         let (hooks, session_id, state) =
             (&self.0.environment.hooks, self.0.context.conversation.session_id.clone(), self.0.state.clone());
@@ -292,29 +291,29 @@ impl ToolsHandler {
             Ok(output) => Arc::unwrap_or_clone(output),
             Err(failure) => ToolOutput::error(hook_api_error(&failure).message),
         };
-        // A hook may have put in what the tool did not say.
+        // A hook may have added content that was not masked or checked yet.
         nesting::replace_deep_output(self.0.environment.options.secret_masker.mask_output(output))
     }
 
     /// Executes a tool. A panic is the tool's own failure; a tool that does not answer in time is ended.
     async fn execute(&self, tool: &dyn Tool, arguments: JsonObject) -> ToolOutput {
-        let settings = &self.0.environment.options;
-        let cancelled = self.0.cancel_token.child_token();
-        // Whatever the tool has begun elsewhere hears of the end of the call, however it comes.
-        let _ended = cancelled.clone().drop_guard();
+        let options = &self.0.environment.options;
+        let cancel_token = self.0.cancel_token.child_token();
+        // Cancels the tasks that the tool has spawned, whichever way the call ends.
+        let _cancel_on_end = cancel_token.clone().drop_guard();
         let context = ToolContext {
-            workspace: settings.workspace.path.clone(),
+            workspace: options.workspace.path.clone(),
             api: build_run_api(&self.0, CallerKind::Tool),
-            cancel_token: cancelled,
-            secrets: settings.secret_masker.clone(),
+            cancel_token,
+            secrets: options.secret_masker.clone(),
         };
         let call = AssertUnwindSafe(tool.call(arguments, context)).catch_unwind();
         let answer = if tool.has_own_deadline() {
             call.await
         } else {
-            match tokio::time::timeout(settings.limits.tool_timeout, call).await {
+            match tokio::time::timeout(options.limits.tool_timeout, call).await {
                 Ok(answer) => answer,
-                Err(_) => return ToolOutput::error(tool_timeout_message(settings.limits.tool_timeout)),
+                Err(_) => return ToolOutput::error(tool_timeout_message(options.limits.tool_timeout)),
             }
         };
         let output = match answer {
@@ -322,21 +321,21 @@ impl ToolsHandler {
             Ok(Err(error)) => ToolOutput::error(error.to_string()),
             Err(_) => ToolOutput::error("the tool crashed"),
         };
-        settings.secret_masker.mask_output(output)
+        options.secret_masker.mask_output(output)
     }
 }
 
-/// Refuses a step with too many calls: each is kept in memory until all are answered.
+/// Rejects a step with too many calls: each is held in memory until all are complete.
 fn check_calls(calls: &[ToolCall]) -> Result<(), ApiError> {
     if calls.len() > MAX_STEP_CALLS {
-        let message = format!("a step has at most {MAX_STEP_CALLS} calls, and these are {}", calls.len());
+        let message = format!("a step has at most {MAX_STEP_CALLS} calls; this one has {}", calls.len());
         return Err(ApiError::new(ApiErrorCode::PayloadTooLarge, message));
     }
     calls.iter().try_for_each(nesting::check_nesting)
 }
 
-/// Gives the calls of a step an id each. A result is on record when it is there, in no certain order, and finds its call
-/// by the id: some models give two calls the same, or none.
+/// Assigns unique ids to the calls of a step. Results are recorded in the order of completion and refer to their call by
+/// id, but some models give two calls the same id, or none.
 fn assign_unique_ids(calls: &mut [ToolCall]) {
     let mut ids = UniqueCallIds::default();
     for call in calls {
@@ -348,7 +347,7 @@ fn tool_timeout_message(limit: Duration) -> String {
     format!("the tool did not answer within {} seconds and was ended; what it did is not known", limit.as_secs())
 }
 
-/// The arguments of a call, or what is wrong with them, in words for the model.
+/// Parses the arguments of a call. The error is in words for the model.
 pub(super) fn parse_arguments(call: &ToolCall) -> Result<JsonObject, String> {
     let text = if call.function.arguments.trim().is_empty() { "{}" } else { call.function.arguments.as_str() };
     match serde_json::from_str::<Value>(text) {

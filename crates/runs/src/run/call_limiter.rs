@@ -59,7 +59,7 @@ impl CallLimiter {
     /// Limiter of a run with this timeout.
     pub(crate) fn new(limits: ApiLimits, run_timeout: Duration) -> Self {
         let now = Instant::now();
-        // A timeout that overflows the clock means no deadline; a year stands for it.
+        // A timeout that overflows the clock means no deadline, so it is replaced by a year.
         let deadline = now
             .checked_add(run_timeout.saturating_add(RUN_DEADLINE_GRACE))
             .unwrap_or_else(|| now + Duration::from_hours(24 * 365));

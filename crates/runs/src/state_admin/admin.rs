@@ -22,7 +22,7 @@ pub struct StateAdmin {
     store: Arc<dyn Store>,
     tapes: TapeRepository,
     clock: Clock,
-    /// The tape on which changes are recorded.
+    /// Tape on which changes are recorded.
     system_tape: TapeAddress,
 }
 
@@ -78,15 +78,15 @@ impl StateAdmin {
         }
     }
 
-    /// The records of a namespace, by key.
+    /// Records of a namespace, by key.
     pub async fn values(&self, namespace: &RunnerNamespace) -> Result<Vec<KeyValueRecord>, StoreError> {
         self.store.key_values(&namespace.stored_name()).collect().await
     }
 
-    /// The record of one key.
+    /// Record of one key.
     pub async fn get(&self, namespace: &RunnerNamespace, key: &str) -> Result<KeyValueRecord, StateAdminError> {
         let record = self.store.key_value(&namespace.stored_name(), key).await?;
-        record.ok_or_else(|| StateAdminError::UnknownKey { space: namespace.id(), key: key.to_owned() })
+        record.ok_or_else(|| StateAdminError::UnknownKey { namespace: namespace.id(), key: key.to_owned() })
     }
 
     /// Stores a value under a key, within `limits`.
@@ -126,7 +126,7 @@ impl StateAdmin {
         let change = NamespaceChange { event: TapeEvent::StateRemoved, namespace, details: removal };
         self.commit_with_retry(&change, |before| {
             if !before.iter().any(|record| record.key == key) {
-                return Err(StateAdminError::UnknownKey { space: namespace.id(), key: key.to_owned() });
+                return Err(StateAdminError::UnknownKey { namespace: namespace.id(), key: key.to_owned() });
             }
             Ok(self.removal_facts(namespace, before.iter().filter(|record| record.key == key)))
         })

@@ -23,11 +23,11 @@ pub enum StateAdminError {
         count: usize,
     },
     /// The namespace has no such key.
-    #[error("there is no key {key:?} in namespace {space}")]
+    #[error("there is no key {key:?} in namespace {namespace}")]
     #[code(StateUnknown)]
     UnknownKey {
         /// Id of the namespace.
-        space: String,
+        namespace: String,
         /// The key.
         key: String,
     },
