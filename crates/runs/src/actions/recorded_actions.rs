@@ -1,6 +1,7 @@
 //! Platform actions of an interrupted run, as read from its tape.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 
 use capstan_protocol::{ActionId, RunId};
 use capstan_tape::{ActionEnd, Entry, EntryDraft, RunRecord, TapeEvent};
@@ -30,10 +31,10 @@ impl RecordedActions {
 }
 
 /// Names of the open and of the ended actions of a run and its child runs.
-pub fn collect_family_actions(
+pub fn collect_family_actions<S: BuildHasher>(
     run: &RunRecord,
     runs: &[RunRecord],
-    recorded_by_run: &HashMap<RunId, RecordedActions>,
+    recorded_by_run: &HashMap<RunId, RecordedActions, S>,
 ) -> (Vec<String>, Vec<String>) {
     let mut family = vec![&run.run_id];
     // A parent has the older id, but the order of `runs` is not guaranteed.
