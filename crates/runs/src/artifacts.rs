@@ -48,8 +48,9 @@ pub(crate) fn build_artifact(run: &Run, id: ArtifactId, new: NewArtifact) -> (Ar
     (artifact, fact, entry)
 }
 
-/// Writes the result of a call and returns the output for the model. A text that is too long for the conversation becomes
-/// an artifact in the same commit, with a preview in its place. `effectful_tool` is the tool, if it may have effects.
+/// Writes the result of a call and returns the output for the model. A text that is too long for the conversation
+/// becomes an artifact in the same commit, with a preview in its place. `effectful_tool` is the tool, if it may have
+/// effects.
 pub(crate) fn append_tool_result(
     run: &Run,
     call: &ToolCall,

@@ -1,11 +1,11 @@
 //! Runs: the orchestrator, the run API, results, actions, child runs and the state of runners.
 //!
-//! [`Orchestrator`] runs the model stage of a turn: it resolves the runner of the binding, computes the grant, opens the
-//! run in the ledger and lets the model hooks or the runner work. A runner reaches the host through the run API only,
-//! and every call is checked against the grant. A run writes through the [`Journal`] of its turn.
+//! [`Orchestrator`] runs the model stage of a turn: it resolves the runner of the binding, computes the grant, opens
+//! the run in the ledger and lets the model hooks or the runner work. A runner reaches the host through the run API
+//! only, and every call is checked against the grant. A run writes through the [`Journal`] of its turn.
 //!
-//! [`RunEnvironment`] holds everything that runs share: hooks, tools, models, runners, knowledge. [`state_admin`] is for
-//! operators who inspect or change the stored state of runners.
+//! [`RunEnvironment`] holds everything that runs share: hooks, tools, models, runners, knowledge. [`state_admin`] is
+//! for operators who inspect or change the stored state of runners.
 //!
 //! The crate knows neither sessions nor delivery: a turn passes itself to the orchestrator as an [`ActiveTurn`].
 

@@ -46,8 +46,8 @@ pub(crate) fn shorten_command_output(mut output: ToolOutput) -> ToolOutput {
     with_text(output, format!("{}\n[{} bytes left out]\n{}", &text[..head], tail - head, &text[tail..]))
 }
 
-/// Output with a note in place of each part other than text that exceeds the limit. `remaining_bytes` is the rest of the
-/// limit; it is reduced by the parts that fit.
+/// Output with a note in place of each part other than text that exceeds the limit. `remaining_bytes` is the rest of
+/// the limit; it is reduced by the parts that fit.
 pub(crate) fn limit_inline_parts(output: ToolOutput, remaining_bytes: &mut usize) -> ToolOutput {
     let Content::Parts(parts) = output.content else { return output };
     let part_or_note = |part: ContentPart| {

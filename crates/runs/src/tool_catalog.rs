@@ -23,7 +23,8 @@ pub struct ToolCatalog {
 }
 
 impl ToolCatalog {
-    /// Catalog of the tools that plugins provide. Tools that search knowledge are skipped if there is no knowledge base.
+    /// Catalog of the tools that plugins provide. Tools that search knowledge are skipped if there is no knowledge
+    /// base.
     pub fn from_hooks(hooks: &HookRuntime, has_knowledge: bool) -> Self {
         let mut offered = collect_tools(hooks);
         offered.retain(|(_, tool)| !tool.needs_knowledge() || has_knowledge);

@@ -6,8 +6,8 @@ use capstan_protocol::{ChatMessage, Content, ContentPart, KnownPart};
 const MAX_REQUEST_IMAGES: usize = 20;
 /// Maximum size of all images in a request, in bytes.
 const MAX_REQUEST_IMAGE_BYTES: usize = 16 * 1024 * 1024;
-/// Number of images that are dropped at once, so that the beginning of successive requests stays the same and a provider
-/// can cache it.
+/// Number of images that are dropped at once, so that the beginning of successive requests stays the same and a
+/// provider can cache it.
 const IMAGE_DROP_BATCH: usize = 10;
 /// Placeholder of a dropped image.
 const DROPPED_IMAGE_NOTE: &str = "[an image that was here is left out: there are too many newer ones]";

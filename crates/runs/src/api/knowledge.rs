@@ -80,7 +80,8 @@ impl MethodHandler for KnowledgeRetrieve {
     }
 }
 
-/// Queries a source. A panic or a timeout is an error of its own; other failures are reported with the source's message.
+/// Queries a source. A panic or a timeout is an error of its own; other failures are reported with the source's
+/// message.
 async fn query_source(
     base: &str,
     source: &dyn KnowledgeSource,

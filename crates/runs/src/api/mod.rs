@@ -1,7 +1,7 @@
 //! The run API: the only way from a runner to the host.
 //!
-//! [`guard`] admits every call and dispatches it to the [`method_handler::MethodHandler`] of its method. The handlers are
-//! in the files of their groups, each with the permission it needs and the size of its request beside it.
+//! [`guard`] admits every call and dispatches it to the [`method_handler::MethodHandler`] of its method. The handlers
+//! are in the files of their groups, each with the permission it needs and the size of its request beside it.
 
 mod artifacts;
 mod call_schedule;

@@ -111,7 +111,7 @@ impl<'a> ToolStep<'a> {
     /// Starts a commit of the results so far. Results that arrive during it are in the next commit.
     fn start_commit(&mut self) {
         // A handoff is committed together with the last results and the runner's next output. If it were committed
-        // alone, a run after a crash would not see this step behind the anchor, and would repeat it.
+        // alone, a run after a crash would read nothing of this step, which precedes the anchor, and would repeat it.
         let waits_for_runner = self.outputs.iter().all(Option::is_some) && self.run().has_deferred_handoff();
         if self.is_committing || self.uncommitted.is_empty() || waits_for_runner {
             return;

@@ -334,8 +334,8 @@ fn check_calls(calls: &[ToolCall]) -> Result<(), ApiError> {
     calls.iter().try_for_each(nesting::check_nesting)
 }
 
-/// Assigns unique ids to the calls of a step. Results are recorded in the order of completion and refer to their call by
-/// id, but some models give two calls the same id, or none.
+/// Assigns unique ids to the calls of a step. Results are recorded in the order of completion and refer to their call
+/// by id, but some models give two calls the same id, or none.
 fn assign_unique_ids(calls: &mut [ToolCall]) {
     let mut ids = UniqueCallIds::default();
     for call in calls {

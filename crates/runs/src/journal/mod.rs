@@ -248,8 +248,8 @@ impl Journal {
         self.flush_with_durability(CommitDurability::Durable, Vec::new(), final_facts).await
     }
 
-    /// Like [`flush_with`](Self::flush_with), if all preconditions hold. Otherwise nothing is committed, and the pending
-    /// facts stay pending.
+    /// Like [`flush_with`](Self::flush_with), if all preconditions hold. Otherwise nothing is committed, and the
+    /// pending facts stay pending.
     pub(crate) async fn flush_with_preconditions(
         self: &Arc<Self>,
         preconditions: Vec<BatchPrecondition>,

@@ -165,8 +165,8 @@ impl Run {
         error
     }
 
-    /// Commits a refusal after the end of the run. The fork of an ended child is closed, so its refusals are recorded on
-    /// the tape of the session.
+    /// Commits a refusal after the end of the run. The fork of an ended child is closed, so its refusals are recorded
+    /// on the tape of the session.
     async fn commit_late_refusal(&self, entry: EntryDraft) -> Result<(), StoreError> {
         let tapes = &self.environment.tapes;
         let mut tape = self.journal.tape().clone();
@@ -209,8 +209,8 @@ pub(crate) fn with_caller<T>(run: &Arc<Run>, work: impl FnOnce() -> T) -> T {
     CALLER.sync_scope(Arc::clone(run), work)
 }
 
-/// Returns true if another run is known to be the caller. The caller is unknown in a task that a runner has spawned: there
-/// the handle alone identifies the run.
+/// Returns true if another run is known to be the caller. The caller is unknown in a task that a runner has spawned:
+/// there the handle alone identifies the run.
 pub(crate) fn is_foreign_caller(run: &Arc<Run>) -> bool {
     CALLER.try_with(|caller| !Arc::ptr_eq(caller, run)).unwrap_or(false)
 }

@@ -255,8 +255,8 @@ impl Run {
         self.journal.flush().await
     }
 
-    /// Writes all pending entries to the tape, so that they can be read. The write is durable if the runner can pass what
-    /// it reads to others without the host: ids that a power cut took back would be assigned again.
+    /// Writes all pending entries to the tape, so that they can be read. The write is durable if the runner can pass
+    /// what it reads to others without the host: ids that a power cut took back would be assigned again.
     pub(crate) async fn flush_before_read(&self) -> Result<(), StoreError> {
         if self.environment.can_bypass_host(&self.runner.descriptor()) {
             self.journal.flush().await
