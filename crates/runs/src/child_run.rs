@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use capstan_hooks::contracts::{ChildRunCall, ChildRunOutcome};
+use capstan_hooks::contracts::{ChildRunCall, ChildRunOutcome, RunApi};
 use capstan_protocol::{
     AdapterContext, AllowList, ApiError, ApiErrorCode, Content, EventInput, HistoryHandles, JsonObject, RunContext,
     RunId, RunResources, RuntimeContext, StreamEvent, TapeName, ToolCall, ToolOutput, parse_command_line,
@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 
 use crate::actions;
 use crate::api_error::store_api_error;
-use crate::results::{self, RunnerCall, next_event, runner_stream};
+use crate::results::{self, next_event, runner_stream};
 use crate::run::call_limiter::CallLimiter;
 use crate::run::{ChildRun, MAX_QUEUED_STREAM_EVENTS, Run, TerminalResult, open_calls};
 
@@ -31,11 +31,11 @@ const CHILD_ANCHOR: &str = "subagent/start";
 /// Length to which the tool output of a child is truncated in the parent's stream, in bytes.
 const MAX_SHOWN_OUTPUT_BYTES: usize = 200;
 
-/// Runs a child to its end.
+/// Runs a child to its end. The builder of its run API is an argument, because the run API itself starts child runs.
 pub(crate) async fn run_child(
     parent: &Arc<Run>,
     call: ChildRunCall,
-    call_runner: RunnerCall,
+    build_api: fn(&Arc<Run>) -> RunApi,
 ) -> Result<ChildRunOutcome, ApiError> {
     if parent.depth >= MAX_CHILD_DEPTH {
         let message = format!("child runs can be nested at most {MAX_CHILD_DEPTH} deep: do the work in this run");
@@ -46,7 +46,7 @@ pub(crate) async fn run_child(
     let end = tokio::select! {
         biased;
         () = child.cancel_token.cancelled() => Err(TurnError::Cancelled),
-        end = tokio::time::timeout(timeout, drive_child(parent, &child, from_api, call_runner)) => end.unwrap_or(Err(TurnError::Timeout)),
+        end = tokio::time::timeout(timeout, drive_child(parent, &child, from_api, build_api(&child))) => end.unwrap_or(Err(TurnError::Timeout)),
     };
     let status = match &end {
         Ok(None) => RunStatus::Completed,
@@ -242,9 +242,9 @@ async fn drive_child(
     parent: &Run,
     child: &Arc<Run>,
     from_api: mpsc::Receiver<StreamEvent>,
-    call_runner: RunnerCall,
+    api: RunApi,
 ) -> Result<Option<String>, TurnError> {
-    let mut events = runner_stream(Arc::clone(child), from_api, call_runner);
+    let mut events = runner_stream(Arc::clone(child), from_api, api);
     while let Some(event) = next_event(&mut events, || child.runner_label()).await? {
         if let Some(event) = to_parent_event(child.id(), event) {
             parent.emit(event).await;

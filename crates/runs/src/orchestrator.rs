@@ -203,7 +203,7 @@ impl Orchestrator {
         let (run_to_start, from_api) = (Arc::clone(run), Mutex::new(Some(from_api)));
         let start = move || {
             let from_api = from_api.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-            Some(runner_stream(Arc::clone(&run_to_start), from_api, api::call_runner))
+            Some(runner_stream(Arc::clone(&run_to_start), from_api, api::runner_api(&run_to_start)))
         };
         let args = RunModelArgs {
             prompt: input.prompt.clone(),

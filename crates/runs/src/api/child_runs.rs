@@ -23,6 +23,6 @@ impl MethodHandler for RunsChild {
 
     async fn handle(run: &Arc<Run>, call: ChildRunCall) -> Result<ChildRunOutcome, ApiError> {
         nesting::check_nesting(&call.prompt)?;
-        child_run::run_child(run, call, super::call_runner).await
+        child_run::run_child(run, call, super::runner_api).await
     }
 }

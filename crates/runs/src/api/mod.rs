@@ -29,28 +29,16 @@ mod tool_step;
 mod tools;
 
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
-use capstan_hooks::contracts::{ResultStream, RunApi};
-use capstan_protocol::RunResult;
-use futures::{StreamExt as _, stream};
+use capstan_hooks::contracts::RunApi;
 
 use self::guard::{CallerKind, GuardedApi};
 use crate::api_error::{hook_api_error, store_api_error, unauthorized_error, unrecorded_effects_error};
-use crate::run::{Run, call_limiter};
+use crate::run::Run;
 
-/// Starts a run's runner, with a handle to the host. While it is polled, the run is known to be the caller. Its results
-/// get the id of the run.
-pub(crate) fn call_runner(run: &Arc<Run>) -> ResultStream {
-    let run = Arc::clone(run);
-    let mut results = call_limiter::with_caller(&run, || {
-        run.runner.run(run.context.clone(), build_run_api(&run, CallerKind::Runner))
-    });
-    let next_result = move |context: &mut Context<'_>| {
-        let result = ready!(call_limiter::with_caller(&run, || results.poll_next_unpin(context)));
-        Poll::Ready(result.map(|result| RunResult { run_id: Some(run.id().clone()), ..result }))
-    };
-    stream::poll_fn(next_result).boxed()
+/// Builds the API of the runner of a run.
+pub(crate) fn runner_api(run: &Arc<Run>) -> RunApi {
+    build_run_api(run, CallerKind::Runner)
 }
 
 /// Builds the API of one run.

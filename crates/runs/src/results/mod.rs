@@ -1,20 +1,20 @@
 //! Applies the results of a runner: to the tape, the stream and the output. The table in `docs/ARCHITECTURE.md` lists
 //! the effect of each result. Tool and model calls through the run API are journalled there, before and after the call.
 
-mod panic_safe_stream;
+mod runner_results;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use capstan_hooks::EventStream;
-use capstan_hooks::contracts::ResultStream;
+use capstan_hooks::contracts::RunApi;
 use capstan_protocol::{ApiError, ApiErrorCode, ErrorCode, ResultBody, RunResult, RunnerSource, StreamEvent};
 use capstan_tape::{DroppedResult, EntryDraft, ResultAnomalies, StoreError, TapeEvent};
 use capstan_turn::{RunError, TurnError};
 use futures::{FutureExt as _, StreamExt as _};
 use tokio::sync::mpsc;
 
-use self::panic_safe_stream::PanicSafeStream;
+use self::runner_results::RunnerResults;
 use crate::api_error::store_api_error;
 use crate::run::{ResultVerdict, Run, TerminalResult, dropped_result_entry};
 use crate::{actions, artifacts, state};
@@ -22,25 +22,17 @@ use crate::{actions, artifacts, state};
 /// Maximum number of results counted after the end of a run.
 const MAX_TRAILING_RESULTS: usize = 64;
 
-/// Function that starts the runner of a run with its run API. Passed as an argument, because the run API itself starts
-/// child runs.
-pub(crate) type RunnerCall = fn(&Arc<Run>) -> ResultStream;
-
 /// Calls the binding's runner and returns its progress as stream events.
-pub(crate) fn runner_stream(
-    run: Arc<Run>,
-    mut from_api: mpsc::Receiver<StreamEvent>,
-    call_runner: RunnerCall,
-) -> EventStream {
+pub(crate) fn runner_stream(run: Arc<Run>, mut from_api: mpsc::Receiver<StreamEvent>, api: RunApi) -> EventStream {
     run.progress().runner_started = true;
     run.journal.start_run(run.id());
     let stream = async_stream::stream! {
-        let mut results = PanicSafeStream::new(call_runner(&run));
+        let mut results = RunnerResults::start(&run, api);
         loop {
             tokio::select! {
                 biased;
                 Some(event) = from_api.recv() => yield event,
-                result = results.stream().next() => {
+                result = results.next() => {
                     let Some(result) = result else { break };
                     for event in handle_result(&run, result).await {
                         yield event;
@@ -198,11 +190,11 @@ fn record_dropped_result(run: &Run, kind: &str, reason: &str) {
 
 /// Drops the runner's stream. Results that are ready after the terminal one are counted; further ones are not
 /// awaited, and a panic has no effect on the run.
-fn count_trailing_results(run: &Run, mut results: PanicSafeStream) {
+fn count_trailing_results(run: &Run, mut results: RunnerResults) {
     if !run.progress().result_validator.has_ended() {
         return;
     }
-    let has_another = || matches!(results.stream().next().now_or_never(), Some(Some(_)));
+    let has_another = || matches!(results.next().now_or_never(), Some(Some(_)));
     let count =
         || std::iter::repeat_with(has_another).take(MAX_TRAILING_RESULTS).take_while(|is_result| *is_result).count();
     if let Ok(trailing) = catch_unwind(AssertUnwindSafe(count)) {
