@@ -32,17 +32,17 @@ use crate::{EventIntake, HostError, HostLifecycle, LeaseOwner, RecoverySweeper};
 pub struct SessionOptions {
     /// Maximum size of the input of an event, in bytes.
     pub max_message_bytes: usize,
-    /// Maximum number of events that wait in one session.
+    /// Maximum number of queued events of one session.
     pub max_queued_events: usize,
     /// Timeout of a run, which a lease outlasts.
     pub run_timeout: Duration,
-    /// Timeout of the wait for a session that another process works on.
+    /// Timeout of the wait for a session that another process holds.
     pub session_wait_timeout: Duration,
     /// Intake options that override those of a channel.
     pub intake_overrides: BTreeMap<ChannelName, IntakeOptions>,
     /// Owner of the leases of this process.
     pub lease_owner: LeaseOwner,
-    /// Clock.
+    /// Clock of the host.
     pub clock: Clock,
 }
 
@@ -62,11 +62,11 @@ pub struct SessionDependencies {
     pub tools: Arc<ToolCatalog>,
     /// Runs of this process.
     pub active_runs: ActiveRuns,
-    /// Pipeline that turns go through.
+    /// Pipeline of the turns.
     pub turn_pipeline: TurnPipeline<Orchestrator>,
 }
 
-/// Sessions of a host: takes events in, runs their turns, and recovers what dead processes left. Cheap to clone.
+/// Sessions of a host: accepts events, runs their turns, and recovers the work of dead processes. Cheap to clone.
 #[derive(Clone)]
 pub struct SessionService {
     intake: Arc<EventIntake>,
@@ -199,7 +199,7 @@ impl SessionService {
         &self.intake
     }
 
-    /// Sweeper for what dead processes left.
+    /// Sweeper for the orphaned work of dead processes.
     pub fn sweeper(&self) -> &Arc<RecoverySweeper> {
         &self.sweeper
     }
@@ -221,7 +221,7 @@ impl SessionService {
     }
 
     /// Cancels the running turn of a session in this process: it ends with its outcome recorded, and queued events get
-    /// their turns. Returns whether there was one.
+    /// their turns. Returns true if a turn was running.
     pub fn cancel_turn(&self, session: &SessionId) -> bool {
         self.pool.parts.running_turns.cancel(&self.session_tape_name(session))
     }
