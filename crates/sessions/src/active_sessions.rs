@@ -136,7 +136,7 @@ impl ActiveSessions {
         let mut sessions = self.lock();
         let mut start = None;
         let session = sessions.entry(tape.clone()).or_insert_with(|| {
-            // One place for each slot, and no event is sent without a slot.
+            // Capacity for every slot, and no event is sent without a slot.
             let (actor, events) = mpsc::channel(queue_size + BYPASS_SLOTS);
             let (claim, wake_signal) = (Arc::new(claim()), Arc::new(Notify::new()));
             let inbox = SessionInbox { events, wake_signal: Arc::clone(&wake_signal) };

@@ -1,4 +1,4 @@
-//! Replies to events that a source sends again.
+//! Replies to duplicates: events that a source submits again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,8 +83,8 @@ impl DuplicateReplies {
         self.lifecycle.cancel_token.cancelled().await;
         let store = self.tapes.store();
         let is_mine = async {
-            let (event, me) = (store.in_flight_event(key).await?, self.owner.name());
-            Ok::<_, StoreError>(event.is_some_and(|event| event.owner.as_deref() == Some(me)))
+            let event = store.in_flight_event(key).await?;
+            Ok::<_, StoreError>(event.is_some_and(|event| event.owner.as_deref() == Some(self.owner.name())))
         };
         if is_mine.await.unwrap_or(false) {
             std::future::pending::<()>().await;
@@ -107,8 +107,8 @@ impl DuplicateReplies {
         Ok(())
     }
 
-    /// Waits for the outcome of an event, without a timeout: the event may be queued behind others, each of which takes up
-    /// to the timeout of a run.
+    /// Waits for the outcome of an event, without a timeout: the event may be queued behind others, and each of them may
+    /// use the full timeout of a run.
     async fn wait_for_outcome(&self, key: &EventKey) -> Result<Option<(Outcome, Option<RunId>)>, HostError> {
         loop {
             match self.tapes.store().inbox_record(key).await {

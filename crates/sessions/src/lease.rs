@@ -189,7 +189,7 @@ impl LeaseClaim {
         Fact::ReleaseLease { tape: self.tape.clone(), owner: self.token.clone() }
     }
 
-    /// Fence of the lease, if the output of a [`take_fact`](Self::take_fact) says that it was acquired.
+    /// Fence of the lease, if the output of its [`take_fact`](Self::take_fact) shows that it was acquired.
     pub(crate) fn fence(&self, output: Option<&FactOutput>) -> Option<Fence> {
         match output {
             Some(FactOutput::Lease(Some(epoch))) => Some(Fence { tape: self.tape.clone(), epoch: *epoch }),

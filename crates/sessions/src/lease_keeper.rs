@@ -36,7 +36,7 @@ impl LeaseKeeper {
         Ok(lease.is_some_and(|lease| self.owner.is_held(&lease, self.clock.now())))
     }
 
-    /// Fact that takes a free lease or extends the own lease. The liveness of another holder is not checked.
+    /// Fact that takes a free lease, or extends the lease if the claim holds it. The liveness of another holder is not checked.
     pub(crate) fn renewal_fact(&self, claim: &LeaseClaim) -> Fact {
         let mut fact = claim.take_fact(None, self.clock.now(), self.run_timeout);
         if let Fact::TakeLease { now, .. } = &mut fact {

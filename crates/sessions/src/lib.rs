@@ -6,7 +6,7 @@
 //! dead processes, and [`conservation`] checks that no accepted event was lost.
 //!
 //! [`SessionService`] wires these components. The crate runs turns through [`capstan_runs::Orchestrator`] and sends
-//! replies through [`capstan_delivery::Outbox`]; it knows neither runners nor models.
+//! replies through [`capstan_delivery::Outbox`]; it depends on neither runners nor models.
 
 mod accepted_event;
 mod active_sessions;

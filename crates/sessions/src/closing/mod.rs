@@ -248,10 +248,10 @@ impl TurnCloser {
         let lead = &finished.batch.lead.key;
         let notices = finished.staged_outbounds().filter(|outbound| outbound.kind == OutboundKind::Notice);
         let notices = self.outbound_rows(lead, notices.chain(notice.outbound.take()), self.clock.now());
-        let me = self.owner.name().to_owned();
+        let owner_name = self.owner.name().to_owned();
         let mut rows = Vec::new();
         for event in finished.batch.events().chain(&finished.ingested) {
-            let (key, from, owner) = (event.key.clone(), Some(me.clone()), me.clone());
+            let (key, from, owner) = (event.key.clone(), Some(owner_name.clone()), owner_name.clone());
             let mut batch = Batch::new();
             batch.push(Fact::AdoptEvent { key: key.clone(), from, owner, was_in_progress: false });
             batch.push(Fact::SettleEvent { key, outcome: outcome.clone(), run_id: None });
@@ -280,7 +280,7 @@ impl TurnCloser {
         self.retry_store(|| store.commit(batch.clone()).boxed(), on_failure).await
     }
 
-    /// Retries transient failures of the store until the host aborts. A stopping host goes on retrying: turns that end
+    /// Retries transient failures of the store until the host aborts. A stopping host continues to retry: turns that end
     /// during the stop need their outcomes too.
     async fn retry_store<'a, T>(
         &'a self,

@@ -76,7 +76,7 @@ impl AdmissionPlanner {
             None if !inbound.is_message() => AdmissionMode::FollowUp,
             None => configured_mode,
         };
-        // The authority of an own binding must not extend to other events.
+        // The authority of a binding that came with the event must not extend to other events.
         let is_standalone = !inbound.is_message() || event.own_binding.is_some();
         let kind = match (decision, inbound.command_line()) {
             // Only commands run concurrently: messages get one turn at a time, regardless of the hooks. A plugin that

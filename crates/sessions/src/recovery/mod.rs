@@ -59,7 +59,7 @@ impl SessionRecovery {
 
     /// Returns true if this process has to recover an event: its owner is dead, and its channel listens here or its caller
     /// has disconnected. An event whose source is not a channel was submitted for a reply on another channel; every
-    /// process that knows that channel may recover it.
+    /// process with that channel may recover it.
     pub(crate) async fn is_orphaned_event(&self, event: &InFlightEvent) -> Result<bool, StoreError> {
         let source = &event.key.source;
         if !self.owner.is_orphaned(event.owner.as_deref()) {

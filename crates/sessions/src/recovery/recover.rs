@@ -29,11 +29,11 @@ const RECOVERY_CONFLICT_RETRIES: usize = 8;
 
 /// Decision about orphaned events.
 enum RecoveryVerdict {
-    /// A turn again.
+    /// Another turn.
     Resume,
-    /// A failure, with this notice to the user.
+    /// Failure, with this notice to the user.
     GiveUp(String),
-    /// The outcome that they would have had.
+    /// Outcome that they would have had.
     Settle(Outcome),
 }
 
@@ -83,7 +83,7 @@ async fn try_recover_session(
         return Ok(Vec::new());
     }
     let now = recovery.clock.now();
-    let me = recovery.owner.name().to_owned();
+    let owner_name = recovery.owner.name().to_owned();
     let mut batch = Batch { fence: Some(fence.clone()), ..Batch::new() };
     let actions = end_interrupted_runs(recovery, tape, &runs, &mut batch).await?;
     // A process may have died after it adopted events and before their new run began: such events still belong to the run
@@ -108,7 +108,7 @@ async fn try_recover_session(
                     batch.push(Fact::AdoptEvent {
                         key: event.key,
                         from: event.owner,
-                        owner: me.clone(),
+                        owner: owner_name.clone(),
                         was_in_progress,
                     });
                 }
