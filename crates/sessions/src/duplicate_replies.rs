@@ -118,7 +118,7 @@ impl DuplicateReplies {
                     }
                 }
                 Err(error) if error.is_transient() => {
-                    tracing::warn!(%error, "cannot read the outcome of an event; retrying")
+                    tracing::warn!(%error, "cannot read the outcome of an event; retrying");
                 }
                 Err(error) => return Err(error.into()),
             }

@@ -82,19 +82,14 @@ pub struct SessionService {
 
 impl SessionService {
     /// Wires the components. No task runs until an event arrives.
-    pub fn new(parts: SessionDependencies, options: SessionOptions) -> Self {
-        let SessionDependencies { hooks, tapes, workspace_id, channels, bindings, tools, active_runs, .. } = parts;
-        let SessionOptions { lease_owner: owner, clock, .. } = options;
+    pub fn new(dependencies: SessionDependencies, options: SessionOptions) -> Self {
         let lifecycle = HostLifecycle::default();
-        let turn_pipeline = Arc::new(parts.turn_pipeline);
-        let outbox_options = OutboxOptions {
-            workspace_id: workspace_id.clone(),
-            owner: Arc::new(owner.clone()),
-            tasks: lifecycle.tasks.clone(),
-            stop_token: lifecycle.stop_token.clone(),
-            abort_token: lifecycle.abort_token.clone(),
-        };
-        let outbox = Outbox::new(outbox_options, channels.clone(), tapes.clone());
+        let outbox = new_outbox(&dependencies, &options, &lifecycle);
+        let leases = new_lease_keeper(&dependencies, &options);
+        let SessionDependencies { hooks, tapes, workspace_id, channels, bindings, tools, active_runs, turn_pipeline } =
+            dependencies;
+        let SessionOptions { lease_owner: owner, clock, .. } = options;
+        let turn_pipeline = Arc::new(turn_pipeline);
         let closer = Arc::new(TurnCloser {
             notices: NoticeDispatcher {
                 hooks: hooks.clone(),
@@ -107,13 +102,6 @@ impl SessionService {
             clock: clock.clone(),
             abort_token: lifecycle.abort_token.clone(),
         });
-        let leases = LeaseKeeper {
-            tapes: tapes.clone(),
-            owner: owner.clone(),
-            clock: clock.clone(),
-            run_timeout: options.run_timeout,
-            session_wait_timeout: options.session_wait_timeout,
-        };
         let intake_policy = IntakePolicy { channels: channels.clone(), overrides: Arc::new(options.intake_overrides) };
         let recovery = Arc::new(SessionRecovery {
             tapes: tapes.clone(),
@@ -250,5 +238,26 @@ impl SessionService {
 
     fn session_tape_name(&self, session: &SessionId) -> TapeName {
         tape_name(&TapeAddress { workspace: self.workspace_id.clone(), session: session.clone() })
+    }
+}
+
+fn new_outbox(dependencies: &SessionDependencies, options: &SessionOptions, lifecycle: &HostLifecycle) -> Outbox {
+    let outbox_options = OutboxOptions {
+        workspace_id: dependencies.workspace_id.clone(),
+        owner: Arc::new(options.lease_owner.clone()),
+        tasks: lifecycle.tasks.clone(),
+        stop_token: lifecycle.stop_token.clone(),
+        abort_token: lifecycle.abort_token.clone(),
+    };
+    Outbox::new(outbox_options, dependencies.channels.clone(), dependencies.tapes.clone())
+}
+
+fn new_lease_keeper(dependencies: &SessionDependencies, options: &SessionOptions) -> LeaseKeeper {
+    LeaseKeeper {
+        tapes: dependencies.tapes.clone(),
+        owner: options.lease_owner.clone(),
+        clock: options.clock.clone(),
+        run_timeout: options.run_timeout,
+        session_wait_timeout: options.session_wait_timeout,
     }
 }
