@@ -92,7 +92,7 @@ impl ChatQueues {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Number of chats that something waits for.
+    /// Number of chats with pending deliveries.
     pub(crate) fn queue_count(&self) -> usize {
         self.lock().queues.len()
     }

@@ -22,9 +22,9 @@ pub struct OutboxRow {
 }
 
 impl OutboxRow {
-    /// A message that was staged under the assigned id.
-    pub fn from_staged(assigned: &FactOutput, outbound: NewOutbound) -> Option<Self> {
-        match assigned {
+    /// A message that was staged, with the id that its commit assigned; `None` if the output has no outbox id.
+    pub fn from_staged(output: &FactOutput, outbound: NewOutbound) -> Option<Self> {
+        match output {
             FactOutput::Outbox(id) => {
                 let message = outbound.message;
                 Some(Self { id: *id, message, attempts: 0, is_fate_unknown: false, is_caller_gone: false })
@@ -44,8 +44,8 @@ impl OutboxRow {
 
     /// A message that a caller did not receive, or that a dead process owned and may have delivered.
     pub fn from_unclaimed(record: OutboxRecord) -> Self {
-        let fate_unknown = matches!(record.status, OutboxStatus::Waiting { .. });
-        Self { is_fate_unknown: fate_unknown, ..Self::from_orphaned(record) }
+        let is_fate_unknown = matches!(record.status, OutboxStatus::Waiting { .. });
+        Self { is_fate_unknown, ..Self::from_orphaned(record) }
     }
 }
 

@@ -21,10 +21,10 @@ pub async fn stop_channel(channel: &dyn Channel) {
 
 /// Calls a channel with a deadline. A panic or a timeout fails the call with an unknown fate.
 pub(crate) async fn call_with_deadline(
-    asked: impl Future<Output = Result<(), ChannelError>>,
+    call: impl Future<Output = Result<(), ChannelError>>,
     deadline: Duration,
 ) -> Result<(), (String, ChannelErrorKind)> {
-    match tokio::time::timeout(deadline, call_catching_panics(asked)).await {
+    match tokio::time::timeout(deadline, call_catching_panics(call)).await {
         Ok(result) => result,
         Err(_) => Err(("the channel did not answer in time".to_owned(), ChannelErrorKind::Unknown)),
     }
@@ -32,9 +32,9 @@ pub(crate) async fn call_with_deadline(
 
 /// Calls a channel without a deadline; the caller bounds the wait. A panic fails the call with an unknown fate.
 pub(crate) async fn call_catching_panics(
-    asked: impl Future<Output = Result<(), ChannelError>>,
+    call: impl Future<Output = Result<(), ChannelError>>,
 ) -> Result<(), (String, ChannelErrorKind)> {
-    match AssertUnwindSafe(asked).catch_unwind().await {
+    match AssertUnwindSafe(call).catch_unwind().await {
         Ok(result) => result.map_err(|error| (error.message, error.kind)),
         Err(_) => Err(("the channel crashed".to_owned(), ChannelErrorKind::Unknown)),
     }

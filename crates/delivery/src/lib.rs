@@ -2,9 +2,9 @@
 //!
 //! [`Outbox`] sends committed messages in order per chat and retries them until their fate is known. [`ChannelTarget`]
 //! shows the stream events of a turn and routes its messages by the delivery policy of its binding.
-//! [`ChannelDirectory`] knows the channels and which of them listen in this process.
+//! [`ChannelDirectory`] lists the channels and those of them that listen in this process.
 //!
-//! The crate knows channels and the store through their contracts, and neither sessions nor runs.
+//! The crate uses channels and the store through their contracts. It depends on neither sessions nor runs.
 
 mod channel_directory;
 mod channel_target;

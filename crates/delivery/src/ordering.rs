@@ -14,12 +14,12 @@ impl Outbox {
     /// caller of this process does not.
     pub(super) async fn record_deliveries_with_retry(
         &self,
-        fates: Vec<(OutboxRow, OutboxStatus)>,
+        results: Vec<(OutboxRow, OutboxStatus)>,
         mut receipt: Option<CallerReceipt>,
     ) {
         let mut retry = OrderingWait::default();
         loop {
-            match self.record_deliveries(fates.clone(), CommitDurability::Durable).await {
+            match self.record_deliveries(results.clone(), CommitDurability::Durable).await {
                 Err(error) if error.is_transient() => drop(receipt.take()),
                 _ => return,
             }
@@ -43,7 +43,7 @@ impl Outbox {
             return false;
         }
         match self.find_earlier_messages(row, ordering).await {
-            Ok(is_behind) => is_behind,
+            Ok(has_earlier) => has_earlier,
             Err(error) => {
                 tracing::warn!(%error, "cannot check for earlier messages to the same chat");
                 true
@@ -52,7 +52,7 @@ impl Outbox {
     }
 
     async fn find_earlier_messages(&self, row: &OutboxRow, ordering: &OrderingWait) -> Result<bool, StoreError> {
-        let me = self.options.owner.name();
+        let owner_name = self.options.owner.name();
         let mut after = OutboxId(0);
         loop {
             let page = self
@@ -62,7 +62,7 @@ impl Outbox {
                 .await?;
             let Some(last) = page.last().map(|other| other.id) else { return Ok(false) };
             for other in page {
-                let is_ours = other.owner.as_deref() == Some(me);
+                let is_ours = other.owner.as_deref() == Some(owner_name);
                 if is_ours && ordering.is_overdue() || !self.is_workspace_outbound(&other).await? {
                     continue;
                 }

@@ -10,7 +10,7 @@ impl Outbox {
     /// undelivered.
     pub async fn adopt_orphaned_messages(&self) -> Result<(), StoreError> {
         let store = self.tapes.store();
-        let me = self.options.owner.name();
+        let owner_name = self.options.owner.name();
         let mut records = store.pending_outbound();
         while let Some(record) = records.next().await? {
             let channel = &record.message.channel;
@@ -24,7 +24,7 @@ impl Outbox {
                 continue;
             }
             let mut batch = Batch::new();
-            batch.push(Fact::AdoptOutbound { id: record.id, from: record.owner.clone(), owner: me.to_owned() });
+            batch.push(Fact::AdoptOutbound { id: record.id, from: record.owner.clone(), owner: owner_name.to_owned() });
             let row = OutboxRow::from_orphaned(record);
             let status = if has_waiting_caller {
                 OutboxStatus::Undelivered { reason: CALLER_GONE_REASON.to_owned() }

@@ -1,7 +1,18 @@
 //! Outbox: delivers committed messages in order per chat, until their fate is known.
 //!
-//! [`Outbox`] is the service and its own handle. It spawns a task for each chat with pending messages. It knows
-//! channels, tapes and the owner of its rows, but neither sessions nor turns.
+//! # Design
+//!
+//! [`Outbox`] is the service and its own handle. Messages are committed as rows before they are enqueued here. Each chat
+//! with pending deliveries has a queue and a task that serves it. A message is retried with backoff until it is sent or
+//! given up; the reply to a waiting caller is attempted once. Full queues make sessions wait (backpressure).
+//!
+//! # Invariants
+//!
+//! - Messages to one chat are sent in the order of their commits, over all processes of a home; see
+//!   [`ordering`](super::ordering).
+//! - A message whose earlier attempt may have succeeded is sent with a mark of a possible duplicate.
+//! - When the host stops, unsent messages stay in the store, and so do later messages to the same chats.
+//! - A panic or a hang of a channel affects only deliveries to the same chat.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,9 +70,9 @@ pub struct OutboxOptions {
     pub owner: Arc<dyn RowOwner>,
     /// Tracks its tasks.
     pub tasks: TaskTracker,
-    /// Fires when messages that cannot be sent now stay in the store for the next start.
+    /// Fires when the host stops: messages that cannot be sent now stay in the store for the next start.
     pub stop_token: CancellationToken,
-    /// Fires when the host waits no longer, neither for channels nor for the store.
+    /// Fires when the host aborts: the outbox waits neither for channels nor for the store.
     pub abort_token: CancellationToken,
 }
 
@@ -69,6 +80,7 @@ pub struct OutboxOptions {
 #[derive(Clone)]
 pub struct Outbox(Arc<OutboxState>);
 
+/// Shared state of the clones of an [`Outbox`].
 pub struct OutboxState {
     pub(super) options: OutboxOptions,
     pub(super) channels: ChannelDirectory,
@@ -151,7 +163,7 @@ impl Outbox {
         });
     }
 
-    /// Number of chats that something waits for.
+    /// Number of chats with pending deliveries.
     pub fn queue_count(&self) -> usize {
         self.queues.queue_count()
     }
@@ -255,28 +267,28 @@ impl Outbox {
             .spawn(async move { outbox.record_deliveries_with_retry(vec![(row, status)], receipt).await });
     }
 
-    /// Replies to a waiting caller, in one attempt: the caller is either connected or gone. A connected caller may take
+    /// Replies to a waiting caller, in one attempt: the caller is either connected or not. A connected caller may take
     /// its time: its channel notices when it disconnects, and deliveries to other chats do not wait for it.
     async fn reply_to_caller(
         &self,
-        answer: &ChannelReply,
+        reply: &ChannelReply,
         rows: Vec<OutboxRow>,
         receipt: &CallerReceipt,
         is_gone: bool,
     ) {
-        let result = match self.channels.get(&answer.event.source) {
+        let result = match self.channels.get(&reply.event.source) {
             Some(channel) if !is_gone => tokio::select! {
                 biased;
-                result = call_catching_panics(channel.reply(answer)) => result,
+                result = call_catching_panics(channel.reply(reply)) => result,
                 () = self.options.abort_token.cancelled() => Err((UNCLAIMED_REASON.to_owned(), ChannelErrorKind::Permanent)),
             },
             _ => Err((CALLER_GONE_REASON.to_owned(), ChannelErrorKind::Permanent)),
         };
-        if let Err((reason, fate)) = &result
+        if let Err((reason, error_kind)) = &result
             && !is_gone
         {
-            let channel = &answer.event.source;
-            match fate {
+            let channel = &reply.event.source;
+            match error_kind {
                 // A disconnect is no error of the host, and there may be many: each is recorded in the store.
                 ChannelErrorKind::Permanent => tracing::info!(%channel, %reason, "a caller has disconnected"),
                 ChannelErrorKind::NotSent | ChannelErrorKind::Unknown => {
@@ -285,23 +297,23 @@ impl Outbox {
             }
             receipt.record_undelivered(reason);
         }
-        let fate = |row: OutboxRow| {
+        let delivery_result = |row: OutboxRow| {
             let status = match &result {
                 Ok(()) => OutboxStatus::Sent { possible_duplicate: row.is_fate_unknown },
                 // Already recorded as undelivered, or recorded during the recovery of orphaned messages.
-                Err(_) if answer.is_duplicate => return None,
+                Err(_) if reply.is_duplicate => return None,
                 Err((reason, _)) => OutboxStatus::Undelivered { reason: reason.clone() },
             };
             Some((row, status))
         };
-        let fates: Vec<(OutboxRow, OutboxStatus)> = rows.into_iter().filter_map(fate).collect();
+        let results: Vec<(OutboxRow, OutboxStatus)> = rows.into_iter().filter_map(delivery_result).collect();
         // No need to be durable: a delivered reply is repeated on request, recorded or not.
-        if let Err(error) = self.record_deliveries(fates.clone(), CommitDurability::Ordered).await
+        if let Err(error) = self.record_deliveries(results.clone(), CommitDurability::Ordered).await
             && error.is_transient()
         {
             // In a task of its own, so that the next reply does not wait for it.
             let outbox = self.clone();
-            self.options.tasks.spawn(async move { outbox.record_deliveries_with_retry(fates, None).await });
+            self.options.tasks.spawn(async move { outbox.record_deliveries_with_retry(results, None).await });
         }
     }
 
@@ -320,21 +332,21 @@ impl Outbox {
     /// first attempt only.
     async fn send_message(&self, address: &ChatAddress, mut row: OutboxRow, mut receipt: Option<CallerReceipt>) {
         loop {
-            let attempted = tokio::select! {
+            let result = tokio::select! {
                 biased;
-                attempted = self.attempt_send(&row) => attempted,
+                result = self.attempt_send(&row) => result,
                 // The process that adopts the message does not know its fate either.
                 () = self.options.abort_token.cancelled() => {
                     report_unsent(receipt);
                     return self.queues.abandon(address);
                 }
             };
-            let (reason, fate) = match attempted {
+            let (reason, error_kind) = match result {
                 Ok(()) => {
                     let status = OutboxStatus::Sent { possible_duplicate: row.is_fate_unknown };
                     return self.record_deliveries_with_retry(vec![(row, status)], receipt).await;
                 }
-                Err(failed) => failed,
+                Err(failure) => failure,
             };
             if row.is_caller_gone {
                 // A disconnect is no error of the host, and it is recorded.
@@ -346,8 +358,8 @@ impl Outbox {
                 receipt.record_undelivered(&reason);
             }
             row.attempts += 1;
-            row.is_fate_unknown |= fate == ChannelErrorKind::Unknown;
-            if fate == ChannelErrorKind::Permanent || row.attempts >= MAX_SEND_ATTEMPTS {
+            row.is_fate_unknown |= error_kind == ChannelErrorKind::Unknown;
+            if error_kind == ChannelErrorKind::Permanent || row.attempts >= MAX_SEND_ATTEMPTS {
                 return self
                     .record_deliveries_with_retry(vec![(row, OutboxStatus::Undelivered { reason })], receipt)
                     .await;
@@ -375,21 +387,21 @@ impl Outbox {
         if row.is_caller_gone {
             return Err((CALLER_GONE_REASON.to_owned(), ChannelErrorKind::Permanent));
         }
-        let marked = row.is_fate_unknown.then(|| row.message.clone().mark_possible_duplicate());
-        call_with_deadline(channel.send(marked.as_ref().unwrap_or(&row.message)), CHANNEL_SEND_TIMEOUT).await
+        let marked_duplicate = row.is_fate_unknown.then(|| row.message.clone().mark_possible_duplicate());
+        call_with_deadline(channel.send(marked_duplicate.as_ref().unwrap_or(&row.message)), CHANNEL_SEND_TIMEOUT).await
     }
 
     /// Records delivery results. If that fails the messages are still pending in the store, and may be sent again.
     pub async fn record_deliveries(
         &self,
-        fates: Vec<(OutboxRow, OutboxStatus)>,
-        promise: CommitDurability,
+        results: Vec<(OutboxRow, OutboxStatus)>,
+        durability: CommitDurability,
     ) -> Result<(), StoreError> {
-        if fates.is_empty() {
+        if results.is_empty() {
             return Ok(());
         }
-        let facts = fates.into_iter().map(|(row, status)| Fact::RecordDelivery { id: row.id, status }).collect();
-        let recorded = self.tapes.store().commit(Batch { durability: promise, facts, ..Batch::new() }).await;
+        let facts = results.into_iter().map(|(row, status)| Fact::RecordDelivery { id: row.id, status }).collect();
+        let recorded = self.tapes.store().commit(Batch { durability, facts, ..Batch::new() }).await;
         if let Err(error) = &recorded {
             tracing::warn!(%error, "cannot record the delivery of a message");
         }

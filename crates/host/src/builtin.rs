@@ -1,4 +1,4 @@
-//! The host's part of the built-in plugin: the stages a turn has when nobody replaces them.
+//! Host part of the built-in plugin: the default stages of a turn, which plugins may replace.
 
 use capstan_hooks::args::{BoundRunner, DispatchMessage, ErrorReport, NoticeRequest, TurnFailure};
 use capstan_hooks::points::{DispatchOutbound, LoadState, OnError, ResolveSession, RunModelStream, SaveState};
@@ -6,7 +6,7 @@ use capstan_hooks::{HookRegistrar, InboundEvent, TurnLifespan, TurnState};
 use capstan_protocol::{JsonObject, SessionId};
 use serde_json::json;
 
-/// Registers the host's stages. They register exactly as a plugin's do.
+/// Registers the default stages, in the same way as a plugin registers its own.
 pub fn register(hooks: &mut HookRegistrar) {
     hooks
         .on(ResolveSession, |message: InboundEvent| async move { Ok(Some(message.fallback_session())) })

@@ -1,4 +1,11 @@
-//! A running host: takes events in, and ends in order.
+//! A running host: serves events and channels, and stops in order.
+//!
+//! # Stop sequence
+//!
+//! 1. Grace period: channels stop listening, no further turn begins, and running turns end.
+//! 2. After the grace period the runs are cancelled, and their turns get a short time to end.
+//! 3. Then the host aborts: it waits neither for receivers of replies nor for a failing store.
+//! 4. The tape store is closed. Events without an outcome are recovered at the next start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,28 +38,28 @@ pub struct Host {
     tapes: TapeRepository,
     bindings: BindingResolver,
     channels: ChannelDirectory,
-    /// Channels that listen.
+    /// Listening channels.
     channel_listeners: Arc<ChannelListeners>,
 }
 
-/// How long turns may take to end when the host stops and nobody says.
+/// Default time for running turns to end when the host stops.
 const STOP_GRACE: Duration = Duration::from_secs(10);
-/// How long turns are let end at most: of much longer times a clock cannot tell when they are over.
+/// Maximum time for running turns to end; a much longer one would overflow the clock.
 const MAX_STOP_GRACE: Duration = Duration::from_hours(24 * 365);
-/// How long turns that were cancelled may take to end, and callers to take what they are told of it.
+/// Time for cancelled turns to end, and for their callers to receive the replies.
 const STOP_CANCEL_GRACE: Duration = Duration::from_secs(3);
-/// How long what is left may take to be written then, and the tape store to close.
+/// Time for the final writes after an abort, and for the tape store to close.
 const FINAL_WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Host {
     /// Starts a host with the channels, runners, models and tools that the start-up hooks provide.
-    pub async fn start(hooks: HookRuntime, store: Arc<dyn Store>, settings: HostOptions) -> Result<Self, HostError> {
-        let workspace_id = resolve_workspace_id(store.as_ref(), &settings.workspace.to_text()).await?;
+    pub async fn start(hooks: HookRuntime, store: Arc<dyn Store>, options: HostOptions) -> Result<Self, HostError> {
+        let workspace_id = resolve_workspace_id(store.as_ref(), &options.workspace.to_text()).await?;
         let tapes = open_tapes(&hooks, store)?;
         let channels: Vec<Arc<dyn Channel>> =
             hooks.collect_provided::<ProvideChannels, _>(|channel: &Arc<dyn Channel>| channel.name().to_string());
         let system_tape = TapeAddress { workspace: workspace_id.clone(), session: SYSTEM_SESSION.into() };
-        let binding_store = BindingStore::new(tapes.clone(), settings.clock.clone(), system_tape)
+        let binding_store = BindingStore::new(tapes.clone(), options.clock.clone(), system_tape)
             .with_channels(channels.iter().map(|channel| channel.name()).collect());
         let bindings = BindingResolver::new(binding_store);
         let run_dependencies = RunDependencies {
@@ -62,7 +69,7 @@ impl Host {
             bindings: bindings.clone(),
             channels: &channels,
         };
-        let environment = Arc::new(RunEnvironment::from_hooks(run_dependencies, settings.run_options())?);
+        let environment = Arc::new(RunEnvironment::from_hooks(run_dependencies, options.run_options())?);
         let channels = ChannelDirectory::new(channels);
         let orchestrator = Orchestrator { environment: Arc::clone(&environment) };
         let session_dependencies = SessionDependencies {
@@ -73,9 +80,9 @@ impl Host {
             bindings: bindings.clone(),
             tools: Arc::clone(environment.tools()),
             active_runs: environment.active_runs().clone(),
-            turn_pipeline: TurnPipeline::new(hooks.clone(), orchestrator, &settings.workspace.to_text()),
+            turn_pipeline: TurnPipeline::new(hooks.clone(), orchestrator, &options.workspace.to_text()),
         };
-        let sessions = SessionService::new(session_dependencies, settings.session_options());
+        let sessions = SessionService::new(session_dependencies, options.session_options());
         let cancel_watcher = CancelWatcher {
             active_runs: environment.active_runs().clone(),
             tapes: tapes.clone(),
@@ -85,62 +92,62 @@ impl Host {
         Ok(Self { sessions, environment, hooks, tapes, bindings, channels, channel_listeners: Arc::default() })
     }
 
-    /// The tapes of this host.
+    /// Tapes of this host.
     pub fn tapes(&self) -> &TapeRepository {
         &self.tapes
     }
 
-    /// Which runner serves which events.
+    /// Bindings of this host, which map events to runners.
     pub fn bindings(&self) -> &BindingStore {
         self.bindings.store()
     }
 
-    /// What every runner says of itself.
+    /// Descriptors of all runners.
     pub fn runners(&self) -> Vec<Descriptor> {
         self.environment.runners()
     }
 
-    /// The hooks of this host.
+    /// Hooks of this host.
     pub fn hooks(&self) -> &HookRuntime {
         &self.hooks
     }
 
-    /// The channels of this host.
+    /// Channels of this host.
     pub fn channels(&self) -> &[Arc<dyn Channel>] {
         self.channels.all()
     }
 
-    /// Cancels every run of this host: each ends with its outcome recorded.
+    /// Cancels every run of this host. Each ends with its outcome recorded.
     pub fn cancel(&self) {
         self.lifecycle().cancel_token.cancel();
     }
 
-    /// Lets these channels listen: what they hear is served. A channel that fails does not affect the others.
+    /// Starts these channels and serves the events that they submit. A failed channel does not affect the others.
     ///
-    /// From then on the host also takes up what dead processes left in its workspace for these channels, and for
-    /// callers that are gone. A channel that listens already goes on; one that failed may be let listen again.
+    /// From then on the host also recovers orphaned events of its workspace, for these channels and for disconnected
+    /// callers. A channel that listens already is not started again; a failed one is.
     pub async fn listen(&self, names: &[ChannelName]) {
         let chosen = self.channels().iter().filter(|channel| names.contains(&channel.name()));
         let directory = &self.channels;
-        let begun: Vec<Arc<dyn Channel>> =
+        let starting: Vec<Arc<dyn Channel>> =
             chosen.filter(|channel| directory.mark_listening(&channel.name())).map(Arc::clone).collect();
-        // Before anything new is heard: what was left is older.
+        // Before new events arrive: orphaned events are older.
         self.sessions.sweeper().sweep().await;
         self.sessions.sweeper().start();
-        // What the channels hold must not hold the channels' tasks.
+        // Without the listeners: a channel holds the gateway, and must not keep its own task alive.
         let gateway: Arc<dyn Gateway> = Arc::new(Self { channel_listeners: Arc::default(), ..self.clone() });
-        for channel in begun {
+        for channel in starting {
             self.channel_listeners.start_channel(channel, Arc::clone(&gateway), directory.clone());
         }
     }
 
-    /// Returns when every channel that listens has ended, with what made those end that failed.
+    /// Waits until every listening channel has ended, and returns the errors of those that failed.
     pub async fn wait_for_channels(&self) -> Vec<ChannelError> {
         self.channel_listeners.wait_for_all().await
     }
 
-    /// Returns when no session has anything left to do: what was accepted or taken up has its outcome, and so has what
-    /// processes left that died beside one that looks for such.
+    /// Waits until no session is active: accepted and recovered events have their outcomes. A host that sweeps for orphaned
+    /// events sweeps once more first.
     pub async fn wait_until_idle(&self) {
         if self.sessions.sweeper().is_sweeping() {
             self.sessions.sweeper().sweep().await;
@@ -149,49 +156,51 @@ impl Host {
         self.lifecycle().session_tasks.wait().await;
     }
 
-    /// How many events have no outcome that this process could have brought to it: its own, and what dead processes left
-    /// for channels that listen here.
+    /// Number of events without an outcome that this process could settle: its own, and orphaned ones of channels that
+    /// listen here.
     pub async fn count_unsettled(&self) -> Result<usize, HostError> {
         self.sessions.count_unsettled().await
     }
 
-    /// Tells the channels that listen to take nothing more. Turns go on, and are answered.
+    /// Stops the listening channels. Turns continue, and their replies are delivered.
     pub async fn stop_listening(&self) {
         self.channel_listeners.request_stop().await;
     }
 
-    /// Ends the running scope, giving turns ten seconds; see [`stop_within`](Self::stop_within).
+    /// Stops the host with ten seconds for running turns; see [`stop_within`](Self::stop_within).
     pub async fn stop(self) -> Result<(), HostError> {
         self.stop_within(STOP_GRACE).await
     }
 
-    /// Ends the running scope: channels that listen are stopped, turns that go on are let end for this long and then
-    /// cancelled, what waits stays on disk for the next start, and what was provided for the scope is closed.
+    /// Stops the host: channels stop listening, running turns may end within `grace` and are then cancelled, queued events
+    /// stay in the store for the next start, and the tape store is closed.
     ///
-    /// It takes five seconds more than that at most, whatever channels and turns do. What has no outcome by then is taken
-    /// up at the next start; a caller that has not taken its answer by then is given up.
+    /// The stop takes at most five seconds more than `grace`, regardless of channels and turns. Events without an outcome
+    /// are recovered at the next start; callers that have not received their replies by then do not get them.
     pub async fn stop_within(self, grace: Duration) -> Result<(), HostError> {
         let now = Instant::now();
-        let patience = now + grace.min(MAX_STOP_GRACE);
+        let deadline = now + grace.min(MAX_STOP_GRACE);
         let lifecycle = self.lifecycle();
-        let at_leisure = async {
+        let graceful_stop = async {
             self.stop_listening().await;
             self.wait_for_channels().await;
             lifecycle.stop_token.cancel();
             self.wait_for_tasks().await;
         };
-        if timeout_at(patience, at_leisure).await.is_err() {
+        if timeout_at(deadline, graceful_stop).await.is_err() {
             lifecycle.stop_token.cancel();
             lifecycle.cancel_token.cancel();
             if timeout(STOP_CANCEL_GRACE, self.wait_for_tasks()).await.is_err() {
                 lifecycle.abort_token.cancel();
                 if timeout(FINAL_WRITE_TIMEOUT, self.wait_for_tasks()).await.is_err() {
-                    tracing::warn!("not everything ended in time; what has no outcome is taken up at the next start");
+                    tracing::warn!(
+                        "some tasks did not end in time; events without an outcome are recovered at the next start"
+                    );
                 }
             }
         }
         self.channel_listeners.abort();
-        let closing = timeout_at(patience.max(Instant::now() + FINAL_WRITE_TIMEOUT), self.tapes().close());
+        let closing = timeout_at(deadline.max(Instant::now() + FINAL_WRITE_TIMEOUT), self.tapes().close());
         if let Ok(closed) = closing.await {
             return Ok(closed?);
         }
@@ -199,44 +208,44 @@ impl Host {
         Ok(())
     }
 
-    /// Ends the running scope at once, for whoever was told already that the store fails: what it does not take now is taken
-    /// up at the next start.
+    /// Stops the host at once, when its callers already know that the store fails. Writes that fail now are recovered at the
+    /// next start.
     pub async fn abort(self) -> Result<(), HostError> {
         self.lifecycle().abort_token.cancel();
         self.stop_within(Duration::ZERO).await
     }
 
-    /// Returns when neither a channel nor a task of this host goes on.
+    /// Waits until all channels and tasks of this host have ended.
     async fn wait_for_tasks(&self) {
         self.wait_for_channels().await;
         self.lifecycle().tasks.close();
         self.lifecycle().tasks.wait().await;
     }
 
-    /// Takes an event all the way: acceptance, turn, outcome, and a first attempt to deliver.
+    /// Serves an event from its acceptance to its outcome and the first attempt to deliver its messages.
     ///
-    /// An error means that the event was not accepted, or that the store failed, or that the host stopped before its
-    /// turn. Whatever goes wrong in the turn itself is in what is returned.
+    /// An error means that the event was not accepted, that the store failed, or that the host stopped before its turn.
+    /// Failures of the turn itself are part of the returned [`ServedEvent`].
     pub async fn serve(&self, incoming: impl Into<IncomingEvent>) -> Result<ServedEvent, HostError> {
         let (caller, served) = oneshot::channel();
         self.sessions.intake().accept_in_order(incoming.into(), Some(caller)).await?;
         served.await.unwrap_or(Err(HostError::Stopping))
     }
 
-    /// Lets a channel serve one session: orphaned events of the session are recovered, and shown on the channel. Other
-    /// sessions are left to hosts that [listen](Self::listen).
+    /// Attends one session on a channel: orphaned events of the session are recovered, and shown on the channel. Other
+    /// sessions are recovered by hosts that [listen](Self::listen).
     pub async fn attend_session(&self, channel: &ChannelName, session: &SessionId) -> Result<(), HostError> {
         self.channels.mark_listening(channel);
         self.sessions.recover_session(session).await
     }
 
     /// Cancels the running turn of a session in this process: it ends with its outcome recorded, and queued events get
-    /// their turns. Returns whether there was one.
+    /// their turns. Returns true if a turn was running.
     pub fn cancel_session_turn(&self, session: &SessionId) -> bool {
         self.sessions.cancel_turn(session)
     }
 
-    /// Tools that models are offered.
+    /// Tools of this host.
     pub(crate) fn tools(&self) -> &ToolCatalog {
         self.environment.tools()
     }
@@ -248,11 +257,11 @@ impl Host {
 
 impl Gateway for Host {
     fn submit(&self, event: InboundEvent) -> BoxFuture<'static, Result<(), IntakeError>> {
-        let refused = |error: HostError| IntakeError { code: error.code(), message: error.to_string() };
+        let to_intake_error = |error: HostError| IntakeError { code: error.code(), message: error.to_string() };
         self.sessions
             .intake()
             .accept_in_order(event.into(), None)
-            .map(move |accepted| accepted.map_err(refused))
+            .map(move |accepted| accepted.map_err(to_intake_error))
             .boxed()
     }
 }

@@ -1,5 +1,4 @@
 use std::sync::Arc;
-
 use std::time::Duration;
 
 use capstan_hooks::contracts::Gateway as _;
@@ -75,13 +74,13 @@ async fn x01_the_outcome_of_an_event_is_polled_only_for_a_waiting_caller() {
     host.submit(event.clone().into()).await.unwrap();
     // Paused time advances only while every task waits.
     tokio::time::sleep(Duration::from_millis(1)).await;
-    assert_eq!(host.lifecycle().tasks.len(), before, "nobody waits for an answer, and no task asks for one");
+    assert_eq!(host.lifecycle().tasks.len(), before, "no caller waits for a reply, and no task polls for one");
     let waiting = tokio::spawn({
         let host = host.clone();
         async move { host.serve(event).await }
     });
     tokio::time::sleep(Duration::from_millis(1)).await;
-    assert_eq!(host.lifecycle().tasks.len(), before + 1, "this one waits");
+    assert_eq!(host.lifecycle().tasks.len(), before + 1, "a task polls for the waiting caller");
     let settle = Fact::SettleEvent { key, outcome: Outcome::Silent, run_id: None };
     store.commit(Batch { facts: vec![settle], ..Batch::new() }).await.unwrap();
     assert_eq!(waiting.await.unwrap().unwrap().outcome, Some(Outcome::Silent));

@@ -1,8 +1,8 @@
 //! Host: the composition root.
 //!
 //! [`Host::start`] asks the start-up hooks for channels, runners, models and tools, and wires the components of
-//! [`capstan_sessions`], [`capstan_runs`] and [`capstan_delivery`]. A running [`Host`] serves events, lets channels
-//! listen, and stops in order. It also accepts LangBot queries ([`Host::map_langbot_query`]).
+//! [`capstan_sessions`], [`capstan_runs`] and [`capstan_delivery`]. A running [`Host`] serves events, runs
+//! channels, and stops in order. It also accepts LangBot queries ([`Host::map_langbot_query`]).
 //!
 //! [`builtin`] registers the default stages of a turn. The logic of sessions, runs and delivery is in their crates.
 

@@ -16,7 +16,7 @@ use crate::SecretMasker;
 pub struct HostOptions {
     /// Workspace of its sessions.
     pub workspace: WorkspaceDir,
-    /// The default model of a run.
+    /// Default model of a run.
     pub model: ModelId,
     /// Models to try, in order, if a model fails before the first token of its reply.
     pub fallback_models: Vec<ModelId>,
@@ -26,11 +26,11 @@ pub struct HostOptions {
     pub max_message_bytes: usize,
     /// Maximum duration of a run.
     pub run_timeout: Duration,
-    /// Maximum time that an event waits while another process holds its session.
+    /// Timeout of the wait for a session that another process holds.
     pub session_wait_timeout: Duration,
-    /// Intake options of channels, where they replace the channel's own.
+    /// Intake options that override those of a channel.
     pub intake_overrides: BTreeMap<ChannelName, IntakeOptions>,
-    /// Maximum number of events of a session that wait for their turn.
+    /// Maximum number of queued events of one session.
     pub max_queued_events: usize,
     /// Limits of a run.
     pub limits: RunLimits,
@@ -38,7 +38,7 @@ pub struct HostOptions {
     pub secret_masker: SecretMasker,
     /// Owner of the leases of this process.
     pub lease_owner: LeaseOwner,
-    /// The clock.
+    /// Clock of the host.
     pub clock: Clock,
 }
 

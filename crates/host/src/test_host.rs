@@ -1,4 +1,4 @@
-//! What hosts in the tests of this crate are made of.
+//! Fixtures for the tests of this crate.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use futures::StreamExt as _;
 
 use crate::{HostOptions, LeaseOwner, SecretMasker, WorkspaceDir};
 
-/// The built-in stages, a channel `phone` that wants messages dropped during a turn, and a model that says what it was
-/// told.
+/// Plugin with the default stages, a channel `phone` that wants messages dropped during a turn, and a model that echoes
+/// its prompt.
 struct EchoStagesPlugin;
 
 impl Plugin for EchoStagesPlugin {
@@ -63,12 +63,12 @@ impl Channel for PhoneTestChannel {
     }
 }
 
-/// The runner that the model stands in for.
+/// Runner that the echo model replaces.
 struct IdleTestRunner;
 
 impl Runner for IdleTestRunner {
     fn descriptor(&self) -> Descriptor {
-        Descriptor::new("builtin:agent", "nobody")
+        Descriptor::new("builtin:agent", "idle")
     }
 
     fn run(&self, _: RunContext, _: RunApi) -> ResultStream {

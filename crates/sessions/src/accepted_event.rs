@@ -1,4 +1,4 @@
-//! An event in its session, from acceptance to outcome.
+//! Accepted events and the turn batches they form, from acceptance to outcome.
 
 use std::sync::Arc;
 
@@ -12,41 +12,41 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use crate::{HostError, ServedEvent};
 use capstan_delivery::{CallerReceipt, EventDelivery, OutboxRow};
 
-/// Who wants to know what became of an event, inside this process.
+/// Caller inside this process that waits for the result of an event.
 pub(crate) type WaitingCaller = oneshot::Sender<Result<ServedEvent, HostError>>;
 
-/// An event in its session.
+/// An event that its session has accepted.
 #[derive(Debug)]
 pub(crate) struct AcceptedEvent {
-    /// The event, its session written to it.
+    /// The event, which names its session.
     pub(crate) inbound: InboundEvent,
     pub(crate) key: EventKey,
     pub(crate) session: SessionId,
-    /// The entry that tells of it.
+    /// Entry that records its acceptance.
     pub(crate) entry: EntryId,
-    /// Lease of the session that its acceptance acquired.
+    /// Lease of the session, if the commit of the event acquired it.
     pub(crate) lease: Option<Fence>,
-    /// How it is to be taken in.
+    /// Mode, kind and debounce options with which the mailbox admits the event.
     pub(crate) arrival: EventArrival,
-    /// Binding that came with the event. No other is resolved for it.
+    /// Binding that came with the event. No other binding is resolved for it.
     pub(crate) own_binding: Option<Arc<Binding>>,
-    /// Binding that was last resolved for it.
+    /// Binding that was last resolved for the event.
     pub(crate) binding: Option<Arc<Binding>>,
-    /// Where its message stands, if a run that was cut off took it in.
+    /// Entry of its message, if an interrupted run ingested it.
     pub(crate) message_entry: Option<EntryId>,
-    /// Of events that become one turn, the one that turn answers; otherwise it is the last.
+    /// The turn of its batch replies to this event. In a batch without such an event it replies to the last one.
     pub(crate) is_lead: bool,
     pub(crate) caller: Option<WaitingCaller>,
-    /// The caller behind its channel is gone: nothing is shown or sent on a channel where callers wait.
+    /// The caller on its channel has disconnected: a channel with waiting callers is shown and sent nothing.
     pub(crate) is_caller_gone: bool,
-    /// Its callers were told that the store delays the outcome.
+    /// Its callers were notified that the store delays the outcome.
     pub(crate) is_delay_reported: bool,
-    /// Its place among those that wait.
+    /// Queue slot, until its turn begins.
     pub(crate) slot: Option<OwnedSemaphorePermit>,
 }
 
 impl AcceptedEvent {
-    /// An event of a session that arrives like this, before it is committed.
+    /// Event of a session with this arrival, before it is committed.
     pub(crate) fn new(inbound: InboundEvent, session: SessionId, arrival: EventArrival) -> Self {
         Self {
             key: EventKey::from(&*inbound),
@@ -82,8 +82,8 @@ impl AcceptedEvent {
                 let mut served = served;
                 served.outbounds.extend(rows.iter().map(|row| row.message.clone()));
                 CallerReceipt::new(move |delivery_errors| {
-                    // The caller may be gone.
-                    let _unheard = caller.send(Ok(ServedEvent { delivery_errors, ..served }));
+                    // The caller may have disconnected.
+                    let _disconnected = caller.send(Ok(ServedEvent { delivery_errors, ..served }));
                 })
             }
         };
@@ -98,67 +98,67 @@ impl AcceptedEvent {
     }
 }
 
-/// Events that become one turn. There is at least one.
+/// Events that get one turn together. There is at least one.
 pub(crate) struct TurnBatch {
-    /// The one that is answered.
+    /// Event that the turn replies to.
     pub(crate) lead: AcceptedEvent,
-    /// The others, in order.
+    /// Other events, in the order of their acceptance.
     pub(crate) others: Vec<AcceptedEvent>,
-    /// The event the turn works on: the lead, with what all of them say.
+    /// Event that the turn processes: the lead with the inputs of all events.
     pub(crate) inbound: InboundEvent,
-    /// The binding of its events, as far as it is resolved; or the error that kept it from being.
+    /// Binding of its events, if it is resolved; or the error that prevented that.
     pub(crate) binding: Result<Option<Arc<Binding>>, TurnError>,
 }
 
-/// What stands between the texts of events that become one turn.
+/// Separator between the texts of the events of a batch.
 const BATCH_TEXT_SEPARATOR: &str = "\n";
 
 impl TurnBatch {
-    /// The batch of one event.
+    /// Batch of one event.
     pub(crate) fn from_event(event: AcceptedEvent) -> Self {
         Self { inbound: event.inbound.clone(), binding: Ok(event.binding.clone()), others: Vec::new(), lead: event }
     }
 
-    /// The batch of these events, in the order they came; nothing if there are none.
-    pub(crate) fn new(mut items: Vec<AcceptedEvent>) -> Option<Self> {
-        items.sort_by_key(|item| item.entry);
-        let inputs: Vec<EventInput> = items.iter().map(|item| item.inbound.input.clone()).collect();
-        let lead = items.iter().position(|item| item.is_lead).or_else(|| items.len().checked_sub(1))?;
-        let lead = items.remove(lead);
+    /// Batch of these events, in the order of their acceptance; `None` if there are none.
+    pub(crate) fn new(mut events: Vec<AcceptedEvent>) -> Option<Self> {
+        events.sort_by_key(|event| event.entry);
+        let inputs: Vec<EventInput> = events.iter().map(|event| event.inbound.input.clone()).collect();
+        let lead = events.iter().position(|event| event.is_lead).or_else(|| events.len().checked_sub(1))?;
+        let lead = events.remove(lead);
         let binding = Ok(lead.binding.clone());
         let inbound =
-            if items.is_empty() { lead.inbound.clone() } else { lead.inbound.with_input(join_inputs(inputs)) };
-        Some(Self { lead, others: items, inbound, binding })
+            if events.is_empty() { lead.inbound.clone() } else { lead.inbound.with_input(join_inputs(inputs)) };
+        Some(Self { lead, others: events, inbound, binding })
     }
 
-    /// Every event of it.
+    /// All events, the lead first.
     pub(crate) fn events(&self) -> impl Iterator<Item = &AcceptedEvent> {
         std::iter::once(&self.lead).chain(&self.others)
     }
 
-    /// Its events, in the order they came.
+    /// Events of the batch, in the order of their acceptance.
     pub(crate) fn into_events(self) -> Vec<AcceptedEvent> {
-        let mut items = self.others;
-        items.push(self.lead);
-        items.sort_by_key(|item| item.entry);
-        items
+        let mut events = self.others;
+        events.push(self.lead);
+        events.sort_by_key(|event| event.entry);
+        events
     }
 
-    /// The newest entry that tells of one of them.
+    /// Newest entry that records the acceptance of one of the events.
     pub(crate) fn newest_entry(&self) -> EntryId {
-        self.events().map(|item| item.entry).max().unwrap_or_default()
+        self.events().map(|event| event.entry).max().unwrap_or_default()
     }
 
-    /// Its events no longer wait: others may.
+    /// Releases the queue slots of the events when their turn begins.
     pub(crate) fn release_slots(&mut self) {
         self.lead.slot = None;
-        for item in &mut self.others {
-            item.slot = None;
+        for event in &mut self.others {
+            event.slot = None;
         }
     }
 }
 
-/// What several events say, as if one had said it.
+/// Joins the inputs of several events into one.
 fn join_inputs(inputs: Vec<EventInput>) -> EventInput {
     let texts: Vec<&str> = inputs.iter().filter_map(|input| input.text.as_deref()).collect();
     let text = (!texts.is_empty()).then(|| texts.join(BATCH_TEXT_SEPARATOR));

@@ -1,4 +1,18 @@
-//! The sessions that are awake: each has a lane, a task of its own, from its first event until it is idle.
+//! Registry of active sessions. Each has a session actor: a task that lives from the first event of the session until
+//! the session is idle.
+//!
+//! # Design
+//!
+//! A sender reserves the session before it commits an event. It then either [sends](SessionReservation::send) the
+//! accepted event, [requests recovery](SessionReservation::request_recovery), or drops the reservation. A queued event
+//! holds a queue slot until its turn begins; some arrivals may use one of [`BYPASS_SLOTS`] when the queue is full.
+//!
+//! # Invariants
+//!
+//! - A session with a pending sender or a requested recovery is not passivated.
+//! - The inbox has capacity for every slot, so an event with a slot can always be sent.
+//! - Any number of wake signals that the actor has not received are one signal.
+//! - While an actor releases its lease, new reservations cannot take the lease for it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,20 +24,19 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use crate::accepted_event::AcceptedEvent;
 use crate::lease::LeaseClaim;
 
-/// How many more events may wait that must get through although the queue is full.
+/// Number of additional slots for events that may enter a full queue.
 const BYPASS_SLOTS: usize = 8;
 
-/// What a lane hears.
+/// Signal to a session actor.
 #[derive(Debug)]
 pub(crate) enum SessionSignal {
-    /// An event.
+    /// An accepted event.
     Event(Box<AcceptedEvent>),
-    /// Something else has changed, which the lane looks up: nobody is about to send it anything any more, or it is to
-    /// take something up.
+    /// A change of shared state that the actor has to check: a reservation was dropped, or recovery was requested.
     Wake,
 }
 
-/// Where a lane hears. As many events are in it as have places, and one call, however often the lane was called.
+/// Inbox of a session actor: at most one event for each slot, and at most one wake signal.
 #[derive(Debug)]
 pub(crate) struct SessionInbox {
     events: mpsc::Receiver<Box<AcceptedEvent>>,
@@ -31,21 +44,21 @@ pub(crate) struct SessionInbox {
 }
 
 impl SessionInbox {
-    /// The next thing to hear. Dropped before it is done, it has heard nothing.
+    /// Receives the next signal. Cancel safe: a dropped future has received nothing.
     pub(crate) async fn next_signal(&mut self) -> SessionSignal {
         tokio::select! {
-            Some(arrived) = self.events.recv() => SessionSignal::Event(arrived),
+            Some(event) = self.events.recv() => SessionSignal::Event(event),
             () = self.wake_signal.notified() => SessionSignal::Wake,
         }
     }
 
-    /// The next event that is there already.
+    /// Receives the next event, if there is one already.
     pub(crate) fn try_next_event(&mut self) -> Option<Box<AcceptedEvent>> {
         self.events.try_recv().ok()
     }
 }
 
-/// The sessions that are awake.
+/// Registry of active sessions. Cheap to clone.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct ActiveSessions(Arc<Mutex<HashMap<TapeName, ActiveSession>>>);
 
@@ -55,57 +68,57 @@ struct ActiveSession {
     wake_signal: Arc<Notify>,
     claim: Arc<LeaseClaim>,
     slots: QueueSlots,
-    /// How many senders the lane has not heard from.
+    /// Number of reservations that are neither dropped nor followed by an event that the actor received.
     pending_senders: usize,
-    /// How many events the lane has not heard of.
+    /// Number of events that were sent and that the actor has not received.
     undelivered_events: usize,
-    /// A process that worked on this session died, and what it left is to be taken up.
+    /// Orphaned events of a dead process are to be recovered.
     needs_recovery: bool,
-    /// The places of what is to be taken up: it waits like any other event.
+    /// Slots of the events to be recovered, which are queued like all others.
     recovery_slots: Vec<OwnedSemaphorePermit>,
-    /// A turn is going on, or can begin.
+    /// A turn is running, or can begin.
     is_busy: bool,
-    /// The lane is giving its lease back: nobody may count on it.
+    /// The actor is releasing its lease, so new events must not rely on the lease.
     is_releasing: bool,
 }
 
-/// The places of those that wait in a session.
+/// Queue slots of a session.
 #[derive(Debug, Clone)]
 struct QueueSlots {
-    /// For everybody.
+    /// For all events.
     queue: Arc<Semaphore>,
-    /// For what must get through although the queue is full.
+    /// For events that may enter a full queue.
     bypass: Arc<Semaphore>,
 }
 
 impl QueueSlots {
-    fn new(queue: usize) -> Self {
-        Self { queue: Arc::new(Semaphore::new(queue)), bypass: Arc::new(Semaphore::new(BYPASS_SLOTS)) }
+    fn new(queue_size: usize) -> Self {
+        Self { queue: Arc::new(Semaphore::new(queue_size)), bypass: Arc::new(Semaphore::new(BYPASS_SLOTS)) }
     }
 
     fn try_acquire(&self, arrival: &EventArrival) -> Option<OwnedSemaphorePermit> {
-        let place = Arc::clone(&self.queue).try_acquire_owned();
-        let spare = || Arc::clone(&self.bypass).try_acquire_owned().ok();
-        place.ok().or_else(|| arrival.can_bypass_queue().then(spare).flatten())
+        let slot = Arc::clone(&self.queue).try_acquire_owned();
+        let bypass_slot = || Arc::clone(&self.bypass).try_acquire_owned().ok();
+        slot.ok().or_else(|| arrival.can_bypass_queue().then(bypass_slot).flatten())
     }
 }
 
-/// What a new lane is made of.
+/// Everything a new session actor starts with.
 pub(crate) struct SessionStart {
     pub(crate) tape: TapeName,
     pub(crate) claim: Arc<LeaseClaim>,
     pub(crate) inbox: SessionInbox,
 }
 
-/// The promise of a session to stay awake until it has heard from the holder.
+/// Reservation of a session, which stays active until the reservation is used or dropped.
 #[derive(Debug)]
 pub(crate) struct SessionReservation {
     sessions: ActiveSessions,
     tape: TapeName,
     actor: mpsc::Sender<Box<AcceptedEvent>>,
-    /// The claim of the lane to the session's lease.
+    /// Claim of the session actor to the lease of the session.
     pub(crate) claim: Arc<LeaseClaim>,
-    /// Whether the lease can be taken for the lane together with the event.
+    /// The commit of the event may acquire the lease for the session actor.
     pub(crate) can_take_lease: bool,
     slots: QueueSlots,
     slot: Option<OwnedSemaphorePermit>,
@@ -113,26 +126,26 @@ pub(crate) struct SessionReservation {
 }
 
 impl ActiveSessions {
-    /// Reserves a place in a session. A session that was asleep wakes up: its lane is to be begun.
+    /// Reserves a session. If it was not active, the second value is for the actor that the caller has to start.
     pub(crate) fn reserve(
         &self,
         tape: &TapeName,
         claim: impl FnOnce() -> LeaseClaim,
-        queue: usize,
+        queue_size: usize,
     ) -> (SessionReservation, Option<SessionStart>) {
-        let mut awake = self.lock();
-        let mut begun = None;
-        let session = awake.entry(tape.clone()).or_insert_with(|| {
-            // No event is sent that has no place, so there is always room.
-            let (lane, events) = mpsc::channel(queue + BYPASS_SLOTS);
-            let (claim, calls) = (Arc::new(claim()), Arc::new(Notify::new()));
-            let inbox = SessionInbox { events, wake_signal: Arc::clone(&calls) };
-            begun = Some(SessionStart { tape: tape.clone(), claim: Arc::clone(&claim), inbox });
+        let mut sessions = self.lock();
+        let mut start = None;
+        let session = sessions.entry(tape.clone()).or_insert_with(|| {
+            // Capacity for every slot, and no event is sent without a slot.
+            let (actor, events) = mpsc::channel(queue_size + BYPASS_SLOTS);
+            let (claim, wake_signal) = (Arc::new(claim()), Arc::new(Notify::new()));
+            let inbox = SessionInbox { events, wake_signal: Arc::clone(&wake_signal) };
+            start = Some(SessionStart { tape: tape.clone(), claim: Arc::clone(&claim), inbox });
             ActiveSession {
-                actor: lane,
-                wake_signal: calls,
+                actor,
+                wake_signal,
                 claim,
-                slots: QueueSlots::new(queue),
+                slots: QueueSlots::new(queue_size),
                 pending_senders: 0,
                 undelivered_events: 0,
                 needs_recovery: false,
@@ -152,36 +165,36 @@ impl ActiveSessions {
             slot: None,
             is_sent: false,
         };
-        (reservation, begun)
+        (reservation, start)
     }
 
-    /// Whether a session that is awake has a turn to do. Nothing is known of one that is asleep.
+    /// Returns true if an active session has a turn to run; `None` if the session is not active.
     pub(crate) fn is_busy(&self, tape: &TapeName) -> Option<bool> {
         self.lock().get(tape).map(|session| session.is_busy || session.undelivered_events > 0)
     }
 
-    /// The lane has a turn to do, or has none.
-    pub(crate) fn set_busy(&self, tape: &TapeName, works: bool) {
+    /// Records whether the session has a turn to run.
+    pub(crate) fn set_busy(&self, tape: &TapeName, is_busy: bool) {
         if let Some(session) = self.lock().get_mut(tape) {
-            session.is_busy = works;
+            session.is_busy = is_busy;
         }
     }
 
-    /// The lane has heard of an event; `works` says whether it has a turn to do now.
-    pub(crate) fn record_received(&self, tape: &TapeName, works: bool) {
+    /// Records that the actor received an event, and whether the session has a turn to run now.
+    pub(crate) fn record_received(&self, tape: &TapeName, is_busy: bool) {
         if let Some(session) = self.lock().get_mut(tape) {
             session.pending_senders = session.pending_senders.saturating_sub(1);
             session.undelivered_events = session.undelivered_events.saturating_sub(1);
-            session.is_busy = works;
+            session.is_busy = is_busy;
         }
     }
 
-    /// Whether the lane is to take up what a dead process left. It is told so once.
+    /// Takes the request to recover the session; a request is returned once.
     pub(crate) fn take_recovery_request(&self, tape: &TapeName) -> bool {
         self.lock().get_mut(tape).is_some_and(|session| std::mem::take(&mut session.needs_recovery))
     }
 
-    /// The places that were kept for what the lane has taken up now.
+    /// Takes the slots that are reserved for recovered events.
     pub(crate) fn take_recovery_slots(&self, tape: &TapeName) -> Vec<OwnedSemaphorePermit> {
         self.lock().get_mut(tape).map(|session| std::mem::take(&mut session.recovery_slots)).unwrap_or_default()
     }
@@ -192,8 +205,8 @@ impl ActiveSessions {
         }
     }
 
-    /// The lane wants to give its lease back. It may when nobody counts on it; until it says that it is done, nobody
-    /// will.
+    /// Begins the release of the lease, unless a sender relies on it. Until [`end_release`](Self::end_release) no new
+    /// sender does. Returns true if the actor may release the lease.
     pub(crate) fn begin_release(&self, tape: &TapeName) -> bool {
         match self.lock().get_mut(tape) {
             Some(session) if session.pending_senders == 0 => {
@@ -204,32 +217,32 @@ impl ActiveSessions {
         }
     }
 
-    /// The lane has given its lease back, or has not.
+    /// Ends the release of the lease, successful or not.
     pub(crate) fn end_release(&self, tape: &TapeName) {
         if let Some(session) = self.lock().get_mut(tape) {
             session.is_releasing = false;
         }
     }
 
-    /// The lane has nothing to do. Says whether it may end: nobody is about to send it anything.
+    /// Removes an idle session, unless a sender is pending or recovery is requested. Returns true if the actor may end.
     pub(crate) fn passivate(&self, tape: &TapeName) -> bool {
-        let mut awake = self.lock();
-        if awake.get(tape).is_some_and(|session| session.pending_senders > 0 || session.needs_recovery) {
+        let mut sessions = self.lock();
+        if sessions.get(tape).is_some_and(|session| session.pending_senders > 0 || session.needs_recovery) {
             return false;
         }
-        awake.remove(tape);
+        sessions.remove(tape);
         true
     }
 
-    /// A lane does not listen any more: the next event of its session begins another.
-    fn remove_actor(&self, tape: &TapeName, lane: &mpsc::Sender<Box<AcceptedEvent>>) {
-        let mut awake = self.lock();
-        if awake.get(tape).is_some_and(|session| session.actor.same_channel(lane)) {
-            awake.remove(tape);
+    /// Removes the session of an actor that has ended: the next event of the session starts another actor.
+    fn remove_actor(&self, tape: &TapeName, actor: &mpsc::Sender<Box<AcceptedEvent>>) {
+        let mut sessions = self.lock();
+        if sessions.get(tape).is_some_and(|session| session.actor.same_channel(actor)) {
+            sessions.remove(tape);
         }
     }
 
-    /// How many are awake.
+    /// Number of active sessions.
     pub(crate) fn active_count(&self) -> usize {
         self.lock().len()
     }
@@ -240,36 +253,36 @@ impl ActiveSessions {
 }
 
 impl SessionReservation {
-    /// Takes a place among the events that wait; says whether there was one for an event that arrives like this.
+    /// Acquires a queue slot for an event with this arrival. Returns true if there was one.
     pub(crate) fn acquire_slot(&mut self, arrival: &EventArrival) -> bool {
         self.slot = self.slots.try_acquire(arrival);
         self.slot.is_some()
     }
 
-    /// Hands over an accepted event that has its place.
-    pub(crate) fn send(mut self, mut item: AcceptedEvent) {
-        item.slot = self.slot.take();
+    /// Sends an accepted event, with the slot acquired for it, to the session actor.
+    pub(crate) fn send(mut self, mut event: AcceptedEvent) {
+        event.slot = self.slot.take();
         self.is_sent = true;
         self.sessions.record_sent(&self.tape);
-        if self.actor.try_send(Box::new(item)).is_err() {
-            // A lane that does not listen has been ended with its host: the event is on disk, for the next one.
-            tracing::warn!(tape = %self.tape, "a session ended before it heard of an event");
+        if self.actor.try_send(Box::new(event)).is_err() {
+            // An actor with a closed inbox ended with its host: the event stays in the store for the next start.
+            tracing::warn!(tape = %self.tape, "a session actor ended before it received an event");
             self.sessions.remove_actor(&self.tape, &self.actor);
         }
     }
 
-    /// Has the lane take up what a dead process left: so many events, which have their places before anything new does, as
-    /// far as there are places.
+    /// Requests recovery of `count` orphaned events. Free queue slots are reserved for them, before new events can
+    /// acquire the slots.
     pub(crate) fn request_recovery(self, count: usize) {
         if let Some(session) = self.sessions.lock().get_mut(&self.tape) {
             session.needs_recovery = true;
-            let free = std::iter::from_fn(|| Arc::clone(&session.slots.queue).try_acquire_owned().ok());
+            let free_slots = std::iter::from_fn(|| Arc::clone(&session.slots.queue).try_acquire_owned().ok());
             let missing = count.saturating_sub(session.recovery_slots.len());
-            session.recovery_slots.extend(free.take(missing));
+            session.recovery_slots.extend(free_slots.take(missing));
         }
     }
 
-    /// Nothing is sent: the lane may be waiting only for this.
+    /// Ends a reservation without an event, and wakes the actor: it may be waiting only for this.
     fn cancel(&self) {
         if self.actor.is_closed() {
             return self.sessions.remove_actor(&self.tape, &self.actor);

@@ -6,48 +6,48 @@ use crate::LeaseOwner;
 use crate::test_support::accepted_event;
 
 #[tokio::test]
-async fn g04_what_a_lane_has_to_hear_is_bounded_however_often_it_is_called() {
+async fn g04_the_inbox_of_a_session_is_bounded_however_often_it_is_woken() {
     let (sessions, owner, tape) = (ActiveSessions::default(), LeaseOwner::anonymous(), TapeName::parse("t").unwrap());
-    let (first, lane) = sessions.reserve(&tape, || owner.claim(&tape), 2);
-    let mut inbox = lane.expect("it was asleep").inbox;
+    let (first, start) = sessions.reserve(&tape, || owner.claim(&tape), 2);
+    let mut inbox = start.expect("the session was not active").inbox;
     for number in 0..1000 {
-        let (reservation, lane) = sessions.reserve(&tape, || owner.claim(&tape), 2);
-        assert!(lane.is_none(), "it is awake");
+        let (reservation, start) = sessions.reserve(&tape, || owner.claim(&tape), 2);
+        assert!(start.is_none(), "the session is active");
         if number % 2 == 0 { reservation.request_recovery(1) } else { drop(reservation) }
     }
     assert!(matches!(inbox.next_signal().await, SessionSignal::Wake));
-    assert!(futures::poll!(Box::pin(inbox.next_signal())).is_pending(), "once");
-    assert!(sessions.take_recovery_request(&tape) && !sessions.take_recovery_request(&tape), "and is told so once");
-    assert!(!sessions.passivate(&tape), "one is still about to send something");
+    assert!(futures::poll!(Box::pin(inbox.next_signal())).is_pending(), "there is one wake signal");
+    assert!(sessions.take_recovery_request(&tape) && !sessions.take_recovery_request(&tape), "there is one request");
+    assert!(!sessions.passivate(&tape), "the first sender is still pending");
     drop(first);
-    assert!(matches!(inbox.next_signal().await, SessionSignal::Wake), "it hears that this one does not");
+    assert!(matches!(inbox.next_signal().await, SessionSignal::Wake), "the drop wakes the actor");
     assert!(sessions.passivate(&tape));
 }
 
 #[tokio::test]
-async fn g04_as_many_events_are_sent_to_a_lane_as_have_places() {
+async fn g04_a_session_is_sent_as_many_events_as_it_has_slots() {
     let (sessions, owner, tape) = (ActiveSessions::default(), LeaseOwner::anonymous(), TapeName::parse("t").unwrap());
-    let plain = EventArrival::follow_up();
-    let interrupts = EventArrival { mode: AdmissionMode::Interrupt, ..plain };
-    let looks = EventArrival { kind: ArrivalKind::ConcurrentCommand, ..plain };
-    let (_awake, lane) = sessions.reserve(&tape, || owner.claim(&tape), 2);
-    let sends = |arrival: EventArrival| {
+    let message = EventArrival::follow_up();
+    let interrupt = EventArrival { mode: AdmissionMode::Interrupt, ..message };
+    let command = EventArrival { kind: ArrivalKind::ConcurrentCommand, ..message };
+    let (_reservation, start) = sessions.reserve(&tape, || owner.claim(&tape), 2);
+    let try_send = |arrival: EventArrival| {
         let (mut reservation, _): (SessionReservation, _) = sessions.reserve(&tape, || owner.claim(&tape), 2);
-        let has_place = reservation.acquire_slot(&arrival);
-        if has_place {
+        let has_slot = reservation.acquire_slot(&arrival);
+        if has_slot {
             reservation.send(accepted_event(arrival));
         }
-        has_place
+        has_slot
     };
-    assert!(sends(plain) && sends(looks), "two may wait");
-    assert!(!sends(plain));
+    assert!(try_send(message) && try_send(command), "the queue has two slots");
+    assert!(!try_send(message));
     for _ in 0..BYPASS_SLOTS / 2 {
-        assert!(sends(interrupts) && sends(looks), "these get through");
+        assert!(try_send(interrupt) && try_send(command), "these bypass the full queue");
     }
-    assert!(!sends(interrupts) && !sends(looks));
-    let mut inbox = lane.expect("it was asleep").inbox;
-    let heard: Vec<_> = std::iter::from_fn(|| inbox.try_next_event()).collect();
-    assert_eq!(heard.len(), 2 + BYPASS_SLOTS, "every one arrived");
-    drop(heard);
-    assert!(sends(plain), "those that do not wait any more leave their places");
+    assert!(!try_send(interrupt) && !try_send(command));
+    let mut inbox = start.expect("the session was not active").inbox;
+    let received: Vec<_> = std::iter::from_fn(|| inbox.try_next_event()).collect();
+    assert_eq!(received.len(), 2 + BYPASS_SLOTS, "every event arrived");
+    drop(received);
+    assert!(try_send(message), "events that are no longer queued free their slots");
 }

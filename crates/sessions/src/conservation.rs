@@ -40,7 +40,7 @@ pub struct EventLedger {
 pub struct SurplusEvent {
     /// The event.
     #[serde(flatten)]
-    pub standing: EventOnTape,
+    pub event: EventOnTape,
     /// The kind of surplus.
     pub why: SurplusReason,
 }
@@ -78,18 +78,18 @@ impl EventLedger {
         let is_known = |event: &&EventOnTape| self.outcomes.contains(event) || self.in_flight.contains(event);
         let missing = accepted.keys().filter(|event| !is_known(event)).map(|event| (*event).clone());
         let has_no_entry = |event: &&EventOnTape| !accepted.contains_key(event);
-        let surplus = |event: &EventOnTape, why| SurplusEvent { standing: event.clone(), why };
+        let surplus_event = |event: &EventOnTape, why| SurplusEvent { event: event.clone(), why };
         let twice = accepted.iter().filter(|(_, count)| **count > 1).map(|(event, _)| *event);
         let both = self.outcomes.intersection(&self.in_flight);
-        let mut found: Vec<SurplusEvent> =
-            both.map(|event| surplus(event, SurplusReason::OutcomeAndInFlight)).collect();
+        let mut surplus: Vec<SurplusEvent> =
+            both.map(|event| surplus_event(event, SurplusReason::OutcomeAndInFlight)).collect();
         let unrecorded = self.outcomes.iter().filter(has_no_entry);
-        found.extend(unrecorded.map(|event| surplus(event, SurplusReason::OutcomeWithoutEntry)));
+        surplus.extend(unrecorded.map(|event| surplus_event(event, SurplusReason::OutcomeWithoutEntry)));
         let unrecorded = self.in_flight.iter().filter(has_no_entry);
-        found.extend(unrecorded.map(|event| surplus(event, SurplusReason::InFlightWithoutEntry)));
-        found.extend(twice.map(|event| surplus(event, SurplusReason::AcceptedTwice)));
-        found.sort();
-        LedgerDifference { missing: missing.collect(), surplus: found }
+        surplus.extend(unrecorded.map(|event| surplus_event(event, SurplusReason::InFlightWithoutEntry)));
+        surplus.extend(twice.map(|event| surplus_event(event, SurplusReason::AcceptedTwice)));
+        surplus.sort();
+        LedgerDifference { missing: missing.collect(), surplus }
     }
 }
 
@@ -218,7 +218,7 @@ struct TapeLedger {
 }
 
 impl TapeLedger {
-    async fn read(tapes: &TapeRepository, record: &TapeRecord, books: &EventLedger) -> Result<Self, StoreError> {
+    async fn read(tapes: &TapeRepository, record: &TapeRecord, rows: &EventLedger) -> Result<Self, StoreError> {
         let mut ledger = Self::default();
         let mut has_local_event = false;
         let mut leading = Vec::new();
@@ -228,7 +228,7 @@ impl TapeLedger {
                 continue;
             };
             let event = EventOnTape { tape: record.name.clone(), event };
-            let has_row = books.outcomes.contains(&event) || books.in_flight.contains(&event);
+            let has_row = rows.outcomes.contains(&event) || rows.in_flight.contains(&event);
             if !has_local_event && !has_row && !is_accepted_here(tapes, &event).await? {
                 leading.push(event);
                 continue;
@@ -247,14 +247,14 @@ impl TapeLedger {
     }
 }
 
-async fn is_accepted_here(tapes: &TapeRepository, standing: &EventOnTape) -> Result<bool, StoreError> {
-    let record = tapes.store().inbox_record(&standing.event).await?;
-    Ok(record.is_some_and(|record| record.tape == standing.tape))
+async fn is_accepted_here(tapes: &TapeRepository, event: &EventOnTape) -> Result<bool, StoreError> {
+    let record = tapes.store().inbox_record(&event.event).await?;
+    Ok(record.is_some_and(|record| record.tape == event.tape))
 }
 
 /// Entries of all generations that record an accepted event, in order.
 async fn read_accepted_entries(tapes: &TapeRepository, record: &TapeRecord) -> Result<Vec<Entry>, StoreError> {
-    let mut found = Vec::new();
+    let mut entries = Vec::new();
     for generation in 1..=record.generation {
         // An external tape store may have more entries by now than this record covers.
         let mut slice = TapeSlice {
@@ -267,10 +267,10 @@ async fn read_accepted_entries(tapes: &TapeRepository, record: &TapeRecord) -> R
             let page = tapes.read_generation(&record.name, generation, &slice).await?;
             let Some(last) = page.last().map(|entry| entry.id) else { break };
             slice.after = Some(last);
-            found.extend(page.into_iter().filter(|entry| entry.event_kind() == Some(TapeEventKind::EventAccepted)));
+            entries.extend(page.into_iter().filter(|entry| entry.event_kind() == Some(TapeEventKind::EventAccepted)));
         }
     }
-    Ok(found)
+    Ok(entries)
 }
 
 fn parse_event_key(entry: &Entry) -> Option<EventKey> {

@@ -30,7 +30,7 @@ fn event_ledger<const A: usize, const O: usize, const F: usize>(
 }
 
 fn surplus_event(event: &str, why: SurplusReason) -> SurplusEvent {
-    SurplusEvent { standing: event_on_tape("t", event), why }
+    SurplusEvent { event: event_on_tape("t", event), why }
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn x01_an_outcome_on_another_tape_does_not_count() {
     ledger.outcomes.insert(event_on_tape("u", "a"));
     let found = ledger.compare();
     assert_eq!(found.missing, [event_on_tape("t", "a")]);
-    assert_eq!(found.surplus[0].standing, event_on_tape("u", "a"));
+    assert_eq!(found.surplus[0].event, event_on_tape("u", "a"));
 }
 
 /// Tapes of a host that accepts events.
@@ -131,7 +131,10 @@ async fn x01_events_of_every_generation_are_counted_by_session() {
     let found = tapes.check().await;
     assert!(found.is_balanced(), "{found:?}");
     assert_eq!((found.accepted, found.outcomes, found.in_flight), (3, 1, 2));
-    let counts = found.sessions.iter().map(|one| (one.session.as_str(), one.accepted, one.outcomes, one.in_flight));
+    let counts = found
+        .sessions
+        .iter()
+        .map(|ledger| (ledger.session.as_str(), ledger.accepted, ledger.outcomes, ledger.in_flight));
     assert_eq!(counts.collect::<Vec<_>>(), [("session of t", 2, 1, 1), ("session of u", 1, 0, 1)]);
 }
 

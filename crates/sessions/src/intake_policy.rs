@@ -18,8 +18,12 @@ pub(crate) struct IntakePolicy {
 impl IntakePolicy {
     /// Intake options for an event.
     pub(crate) fn options_for(&self, event: &Event) -> IntakeOptions {
-        let own = self.channels.get(&event.source).map(|channel| channel.intake_options()).unwrap_or_default();
-        let set = self.overrides.get(&event.source).copied().unwrap_or_default();
-        IntakeOptions { admission: set.admission.or(own.admission), debounce: set.debounce.or(own.debounce) }
+        let channel_options =
+            self.channels.get(&event.source).map(|channel| channel.intake_options()).unwrap_or_default();
+        let overrides = self.overrides.get(&event.source).copied().unwrap_or_default();
+        IntakeOptions {
+            admission: overrides.admission.or(channel_options.admission),
+            debounce: overrides.debounce.or(channel_options.debounce),
+        }
     }
 }

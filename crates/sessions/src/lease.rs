@@ -1,4 +1,17 @@
-//! Leases: one turn per session at a time, over all processes of this machine.
+//! Leases: one turn per session at a time, over all processes of a home.
+//!
+//! # Design
+//!
+//! The store has one lease record per session: the token of its holder, an epoch and an expiry time. A token is
+//! `process/claim`. Each process keeps the file `process.lock` in a shared folder locked while it lives, so the other
+//! processes of the machine can determine the liveness of a holder without the clock. A process knows its own live
+//! claims. The expiry time decides only about a holder whose liveness cannot be determined.
+//!
+//! # Invariants
+//!
+//! - A lock file gets its final name after it is locked: an unlocked file with a final name belongs to a dead owner.
+//! - The lease of a live claim is held past its expiry time; the lease of a dead one is void before it.
+//! - An acquired lease yields a [`Fence`] with a new epoch, and the store refuses writes under an earlier epoch.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -14,18 +27,18 @@ use capstan_tape::{Fact, FactOutput, Fence, LeaseRecord, OwnerLiveness, StoreErr
 use crate::HostError;
 use crate::process_liveness::ProcessLiveness;
 
-/// How much longer than its run a lease lasts, for what comes before and after the run.
+/// Duration of a lease beyond the timeout of its run, for the work before and after the run.
 const LEASE_MARGIN_MILLIS: i64 = 60_000;
 
-/// Who holds leases: this process. While it lives it holds a file lock, so that others on this machine can tell that a
-/// dead owner's lease is void, and a live one's is not, without looking at the clock.
+/// Owner of leases: this process. While it lives it holds a file lock, by which other processes determine that its
+/// leases are not void. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct LeaseOwner(Arc<LeaseOwnerState>);
 
 #[derive(Debug)]
 struct LeaseOwnerState {
     name: String,
-    /// The claims of turns that are going on.
+    /// Tokens of the live claims.
     claims: Mutex<HashSet<String>>,
     lock_file: Option<ProcessLockFile>,
 }
@@ -41,28 +54,28 @@ struct ProcessLockFile {
 impl Drop for ProcessLockFile {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::debug!(path = %self.path.display(), %error, "owner file was not removed");
+            tracing::debug!(path = %self.path.display(), %error, "cannot remove the lock file of this process");
         }
     }
 }
 
 impl LeaseOwner {
-    fn new(name: String, presence: Option<ProcessLockFile>) -> Self {
-        Self(Arc::new(LeaseOwnerState { name, claims: Mutex::default(), lock_file: presence }))
+    fn new(name: String, lock_file: Option<ProcessLockFile>) -> Self {
+        Self(Arc::new(LeaseOwnerState { name, claims: Mutex::default(), lock_file }))
     }
 
-    /// An owner whose death nobody can tell: its leases end by time only. For stores that no other process shares.
+    /// Owner without a lock file, for stores that no other process shares. Its leases end by time only.
     pub fn anonymous() -> Self {
         Self::new(format!("host-{}", uuid::Uuid::now_v7()), None)
     }
 
-    /// An owner that is seen to be alive by a locked file in this folder.
+    /// Owner with a lock file in this folder, which shows other processes that it is alive.
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, HostError> {
         let folder = folder.into();
         let name = format!("host-{}", uuid::Uuid::now_v7());
-        let own = folder.join(format!("{name}.lock"));
+        let path = folder.join(format!("{name}.lock"));
         let failed = |error: std::io::Error| {
-            let path = own.display().to_string();
+            let path = path.display().to_string();
             match error.kind() {
                 ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
                     StoreError::DiskFull { what: path }.into()
@@ -74,42 +87,43 @@ impl LeaseOwner {
             }
         };
         std::fs::create_dir_all(&folder).map_err(failed)?;
-        let others = ProcessLiveness::open(&folder);
-        if let Err(error) = others.remove_stale_lock_files() {
-            tracing::debug!(%error, "the files of dead owners could not be removed");
+        let processes = ProcessLiveness::open(&folder);
+        if let Err(error) = processes.remove_stale_lock_files() {
+            tracing::debug!(%error, "cannot remove the lock files of dead owners");
         }
-        // It gets its name when it is locked, so that a file of that name that nobody has locked is a dead owner's.
-        let unnamed = own.with_extension("new");
+        // Locked before it gets its final name, so that an unlocked file with a final name belongs to a dead owner.
+        let unnamed = path.with_extension("new");
         let lock = File::create(&unnamed).map_err(failed)?;
         lock.try_lock().map_err(|error| failed(error.into()))?;
-        std::fs::rename(&unnamed, &own).map_err(failed)?;
-        Ok(Self::new(name, Some(ProcessLockFile { processes: others, path: own, _lock: lock })))
+        std::fs::rename(&unnamed, &path).map_err(failed)?;
+        Ok(Self::new(name, Some(ProcessLockFile { processes, path, _lock: lock })))
     }
 
-    /// What this process is called.
+    /// Name of this process.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// The claim of one turn to a session's lease. It is live until it is dropped.
+    /// Claim of a session actor to the lease of its session. It is live until it is dropped.
     pub(crate) fn claim(&self, tape: &TapeName) -> LeaseClaim {
         let token = format!("{}/{}", self.0.name, uuid::Uuid::now_v7());
         self.0.claims().insert(token.clone());
         LeaseClaim { owner: Arc::clone(&self.0), token, tape: tape.clone() }
     }
 
-    /// Whether this process is known to be dead. Of one that cannot be told about, nothing is known.
+    /// Returns true if a process is known to be dead, and false if its liveness cannot be determined.
     pub fn is_dead(&self, process: &str) -> bool {
-        process != self.0.name && self.0.owner_liveness(&format!("{process}/")).is_some_and(|judged| !judged.is_alive)
+        process != self.0.name
+            && self.0.owner_liveness(&format!("{process}/")).is_some_and(|liveness| !liveness.is_alive)
     }
 
-    /// Whether somebody works under this lease.
+    /// Returns true if a live claim of any process holds this lease.
     pub fn is_held(&self, lease: &LeaseRecord, now: Timestamp) -> bool {
         let Some(holder) = &lease.owner else { return false };
-        self.0.owner_liveness(holder).map_or(lease.expires_at > now, |judged| judged.is_alive)
+        self.0.owner_liveness(holder).map_or(lease.expires_at > now, |liveness| liveness.is_alive)
     }
 
-    /// Whether another process works under this lease.
+    /// Returns true if another process holds this lease.
     pub(crate) fn is_held_elsewhere(&self, lease: &LeaseRecord, now: Timestamp) -> bool {
         let holder = lease.owner.as_deref().and_then(|holder| holder.split_once('/'));
         holder.is_none_or(|(process, _)| process != self.0.name) && self.is_held(lease, now)
@@ -131,19 +145,19 @@ impl LeaseOwnerState {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What can be told about the holder of a lease without looking at the clock.
+    /// Liveness of the holder of a lease, determined without the clock; `None` if that is not possible.
     fn owner_liveness(&self, holder: &str) -> Option<OwnerLiveness> {
         let (process, _) = holder.split_once('/')?;
-        let alive = if process == self.name {
+        let is_alive = if process == self.name {
             self.claims().contains(holder)
         } else {
             self.lock_file.as_ref()?.processes.is_alive(process)?
         };
-        Some(OwnerLiveness { owner: holder.to_owned(), is_alive: alive })
+        Some(OwnerLiveness { owner: holder.to_owned(), is_alive })
     }
 }
 
-/// One turn's claim to the lease of its session.
+/// Claim of a session actor to the lease of its session.
 #[derive(Debug)]
 pub(crate) struct LeaseClaim {
     owner: Arc<LeaseOwnerState>,
@@ -157,10 +171,10 @@ impl LeaseClaim {
         &self.tape
     }
 
-    /// The fact that takes the lease, as far as it is free, void or expired.
-    pub(crate) fn take_fact(&self, held: Option<&LeaseRecord>, now: Timestamp, run: Duration) -> Fact {
-        let run_millis = i64::try_from(run.as_millis()).unwrap_or(i64::MAX);
-        let holder = held.and_then(|lease| lease.owner.as_deref());
+    /// Fact that takes the lease if it is free, void or expired. `current` is the lease as stored.
+    pub(crate) fn take_fact(&self, current: Option<&LeaseRecord>, now: Timestamp, run_timeout: Duration) -> Fact {
+        let run_millis = i64::try_from(run_timeout.as_millis()).unwrap_or(i64::MAX);
+        let holder = current.and_then(|lease| lease.owner.as_deref());
         Fact::TakeLease {
             tape: self.tape.clone(),
             owner: self.token.clone(),
@@ -170,14 +184,14 @@ impl LeaseClaim {
         }
     }
 
-    /// The fact that gives it back.
+    /// Fact that releases the lease.
     pub(crate) fn release_fact(&self) -> Fact {
         Fact::ReleaseLease { tape: self.tape.clone(), owner: self.token.clone() }
     }
 
-    /// The fence that a taken lease gives.
-    pub(crate) fn fence(&self, assigned: Option<&FactOutput>) -> Option<Fence> {
-        match assigned {
+    /// Fence of the lease, if the output of its [`take_fact`](Self::take_fact) shows that it was acquired.
+    pub(crate) fn fence(&self, output: Option<&FactOutput>) -> Option<Fence> {
+        match output {
             Some(FactOutput::Lease(Some(epoch))) => Some(Fence { tape: self.tape.clone(), epoch: *epoch }),
             _ => None,
         }
@@ -207,24 +221,27 @@ mod tests {
     }
 
     #[test]
-    fn x04_a_lease_is_held_while_its_owner_lives_whatever_the_clock_says() {
+    fn x04_a_lease_is_held_while_its_owner_lives_regardless_of_the_clock() {
         let folder = tempfile::tempdir().unwrap();
         let here = LeaseOwner::open(folder.path().to_owned()).unwrap();
         let there = LeaseOwner::open(folder.path().to_owned()).unwrap();
         let tape = TapeName::parse("t").unwrap();
         let claim = there.claim(&tape);
-        let held = lease_record(&claim.token);
+        let lease = lease_record(&claim.token);
         let late = Timestamp::from_millis(1_000_000);
-        assert!(here.is_held(&held, late), "alive past its time");
-        assert!(there.is_held(&held, late), "and so it is for its own process");
+        assert!(here.is_held(&lease, late), "a live owner keeps its lease past the expiry time");
+        assert!(there.is_held(&lease, late), "its own process sees the same");
         drop(claim);
-        assert!(!there.is_held(&held, Timestamp::from_millis(0)), "a turn that is over holds nothing");
+        assert!(!there.is_held(&lease, Timestamp::from_millis(0)), "a dropped claim holds no lease");
         drop(there);
-        assert!(!here.is_held(&held, Timestamp::from_millis(0)), "dead before its time");
+        assert!(
+            !here.is_held(&lease, Timestamp::from_millis(0)),
+            "the lease of a dead owner is void before it expires"
+        );
     }
 
     #[test]
-    fn x04_the_files_of_dead_owners_are_removed_and_those_of_live_ones_stay() {
+    fn x04_lock_files_of_dead_owners_are_removed_and_those_of_live_owners_stay() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("host-dead.lock"), "").unwrap();
         let files = || std::fs::read_dir(folder.path()).unwrap().count();
@@ -236,10 +253,10 @@ mod tests {
     }
 
     #[test]
-    fn x04_the_lease_of_an_owner_nobody_can_tell_about_ends_by_time() {
+    fn x04_the_lease_of_an_owner_of_unknown_liveness_ends_by_time() {
         let here = LeaseOwner::anonymous();
-        let held = lease_record("elsewhere/1");
-        assert!(here.is_held(&held, Timestamp::from_millis(999)));
-        assert!(!here.is_held(&held, Timestamp::from_millis(1000)));
+        let lease = lease_record("elsewhere/1");
+        assert!(here.is_held(&lease, Timestamp::from_millis(999)));
+        assert!(!here.is_held(&lease, Timestamp::from_millis(1000)));
     }
 }

@@ -2,11 +2,11 @@
 //!
 //! [`EventIntake`] makes an event durable before its source is acknowledged, and passes it to the actor of its session.
 //! A session has one actor while it is active and one turn at a time, under a lease that holds over all processes of a
-//! home. The end of a turn (outcomes, entries, outbox rows) is one commit. [`RecoverySweeper`] finds what dead processes
-//! left, and [`conservation`] proves that no accepted event was lost.
+//! home. The end of a turn (outcomes, entries, outbox rows) is one commit. [`RecoverySweeper`] finds the orphaned work of
+//! dead processes, and [`conservation`] checks that no accepted event was lost.
 //!
 //! [`SessionService`] wires these components. The crate runs turns through [`capstan_runs::Orchestrator`] and sends
-//! replies through [`capstan_delivery::Outbox`]; it knows neither runners nor models.
+//! replies through [`capstan_delivery::Outbox`]; it depends on neither runners nor models.
 
 mod accepted_event;
 mod active_sessions;

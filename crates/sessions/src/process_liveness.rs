@@ -1,4 +1,4 @@
-//! Liveness of the processes of a home, judged from outside by the file that each process keeps locked while it lives.
+//! Liveness of the processes of a home, determined from the file that each process keeps locked while it lives.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -28,11 +28,12 @@ pub struct OrphanedWork {
 }
 
 impl OrphanedWork {
-    /// Keeps what was orphaned in an earlier check too. Work that only looked orphaned for a moment, because its
-    /// process was ending, is removed.
+    /// Keeps the work that was orphaned in an earlier check too. This removes work that appeared orphaned for a moment
+    /// because its process was ending.
     pub fn retain_still_orphaned(mut self, before: &Self) -> Self {
-        self.events.retain(|event| before.events.iter().any(|one| one.key == event.key && one.owner == event.owner));
-        self.runs.retain(|run| before.runs.iter().any(|one| one.run_id == run.run_id));
+        self.events
+            .retain(|event| before.events.iter().any(|other| other.key == event.key && other.owner == event.owner));
+        self.runs.retain(|run| before.runs.iter().any(|other| other.run_id == run.run_id));
         self
     }
 }
@@ -70,7 +71,7 @@ impl ProcessLiveness {
 
     /// Finds all open runs and events in flight without a living owner.
     pub async fn find_orphaned(&self, store: &dyn Store, now: Timestamp) -> Result<OrphanedWork, StoreError> {
-        let mut found = OrphanedWork::default();
+        let mut orphaned = OrphanedWork::default();
         let mut runs = store.open_runs();
         while let Some(run) = runs.next().await? {
             let event = store.in_flight_event(&run.event).await?;
@@ -79,7 +80,7 @@ impl ProcessLiveness {
                 continue;
             }
             if !self.has_living_owner(store, event.as_ref(), &run, now).await? {
-                found.runs.push(run);
+                orphaned.runs.push(run);
             }
         }
         let mut events = store.in_flight_events(None);
@@ -89,10 +90,10 @@ impl ProcessLiveness {
                 None => store.lease(&event.tape).await?.is_some_and(|lease| self.is_lease_held(&lease, now)),
             };
             if !is_alive {
-                found.events.push(event);
+                orphaned.events.push(event);
             }
         }
-        Ok(found)
+        Ok(orphaned)
     }
 
     /// A run belongs to the owner of the event it serves or, if that owner cannot be determined, to the holder of the
@@ -116,20 +117,20 @@ impl ProcessLiveness {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             files => files?,
         };
-        let mut dead = Vec::new();
+        let mut stale = Vec::new();
         for file in files {
             let path = file?.path();
-            let is_dead = match path.extension().and_then(OsStr::to_str) {
+            let is_stale = match path.extension().and_then(OsStr::to_str) {
                 Some("lock") => is_unlocked(&path),
                 Some("new") => is_unlocked(&path) && is_stale_unnamed(&path, SystemTime::now()),
                 _ => false,
             };
-            if is_dead {
-                dead.push(path);
+            if is_stale {
+                stale.push(path);
             }
         }
-        dead.sort();
-        Ok(dead)
+        stale.sort();
+        Ok(stale)
     }
 
     /// Removes the lock files of dead owners and returns their number.

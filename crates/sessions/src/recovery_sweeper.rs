@@ -1,4 +1,4 @@
-//! Sweeps the workspace for sessions that dead processes left.
+//! Sweeps the workspace for orphaned work of dead processes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub struct RecoverySweeper {
 }
 
 impl RecoverySweeper {
-    /// True once a sweep has looked at every session: sessions need not look for themselves any more.
+    /// Returns true once a sweep has checked every session: session actors need not check for themselves any more.
     pub fn is_sweeping(&self) -> bool {
         self.pool.parts.is_sweeping.load(Ordering::SeqCst)
     }

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use capstan_protocol::TapeName;
 use tokio_util::sync::CancellationToken;
 
-/// The turns that go on in this process, one for each session, and how to end them.
+/// Running turns of this process, one for each session, with the tokens that cancel them. Cheap to clone.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct RunningTurns(Arc<Mutex<HashMap<TapeName, CancellationToken>>>);
 
-/// A turn that goes on until this is dropped.
+/// Registration of a running turn, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct RunningTurnGuard {
     turns: RunningTurns,
@@ -24,13 +24,14 @@ impl Drop for RunningTurnGuard {
 }
 
 impl RunningTurns {
-    pub(crate) fn register(&self, tape: &TapeName, cancelled: CancellationToken) -> RunningTurnGuard {
-        self.lock().insert(tape.clone(), cancelled);
+    pub(crate) fn register(&self, tape: &TapeName, cancel_token: CancellationToken) -> RunningTurnGuard {
+        self.lock().insert(tape.clone(), cancel_token);
         RunningTurnGuard { turns: self.clone(), tape: tape.clone() }
     }
 
+    /// Cancels the turn of a session. Returns true if one was running.
     pub(crate) fn cancel(&self, tape: &TapeName) -> bool {
-        self.lock().get(tape).inspect(|cancelled| cancelled.cancel()).is_some()
+        self.lock().get(tape).inspect(|cancel_token| cancel_token.cancel()).is_some()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<TapeName, CancellationToken>> {

@@ -1,15 +1,15 @@
-//! Events as callers pass them in, and as they get them back.
+//! Events as callers submit them, and the results that callers get.
 
 use capstan_hooks::InboundEvent;
 use capstan_protocol::{Binding, Event, OutboundMessage, Outcome, RunId, SessionId, Usage};
 use capstan_turn::TurnError;
 
-/// An event that is handed to the host, with the binding it comes with.
+/// Event submitted to the host, with an optional binding.
 #[derive(Debug, Clone)]
 pub struct IncomingEvent {
     /// The event.
     pub event: InboundEvent,
-    /// Its own binding, which is recorded with it; without one the host resolves a binding.
+    /// Binding of the event, which is recorded with it; without one the host resolves a binding.
     pub binding: Option<Binding>,
 }
 
@@ -25,31 +25,31 @@ impl From<Event> for IncomingEvent {
     }
 }
 
-/// What became of an event.
+/// Result of an event for its caller.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServedEvent {
-    /// Its session.
+    /// Session of the event.
     pub session: SessionId,
-    /// The run that served it, if there was one.
+    /// Run that served the event, if there was one.
     pub run_id: Option<RunId>,
-    /// The output of the model stage.
+    /// Output of the model stage.
     pub output: String,
-    /// Everything that was sent, or was to be sent.
+    /// Messages that were sent, or staged to be sent.
     pub outbounds: Vec<OutboundMessage>,
-    /// What the run used, as far as known.
+    /// Usage of the run, as far as known.
     pub usage: Option<Usage>,
-    /// How the event ended; absent while it is still in flight elsewhere.
+    /// Outcome of the event; `None` while another process serves it.
     pub outcome: Option<Outcome>,
-    /// Why the turn failed, if it did.
+    /// Error of a failed turn.
     pub error: Option<TurnError>,
-    /// Why messages could not be delivered, if some could not.
+    /// Reasons of messages that could not be delivered.
     pub delivery_errors: Vec<String>,
-    /// It had been accepted before; this is what became of it then.
+    /// The event had been accepted before; this is the result of the first submission.
     pub is_duplicate: bool,
 }
 
 impl ServedEvent {
-    /// Nothing is known yet of an event of this session.
+    /// Result of an event of this session that has no outcome yet.
     pub(crate) fn in_flight(session: SessionId) -> Self {
         Self {
             session,

@@ -32,17 +32,17 @@ use crate::{EventIntake, HostError, HostLifecycle, LeaseOwner, RecoverySweeper};
 pub struct SessionOptions {
     /// Maximum size of the input of an event, in bytes.
     pub max_message_bytes: usize,
-    /// Maximum number of events that wait in one session.
+    /// Maximum number of queued events of one session.
     pub max_queued_events: usize,
     /// Timeout of a run, which a lease outlasts.
     pub run_timeout: Duration,
-    /// Timeout of the wait for a session that another process works on.
+    /// Timeout of the wait for a session that another process holds.
     pub session_wait_timeout: Duration,
     /// Intake options that override those of a channel.
     pub intake_overrides: BTreeMap<ChannelName, IntakeOptions>,
     /// Owner of the leases of this process.
     pub lease_owner: LeaseOwner,
-    /// Clock.
+    /// Clock of the host.
     pub clock: Clock,
 }
 
@@ -62,11 +62,11 @@ pub struct SessionDependencies {
     pub tools: Arc<ToolCatalog>,
     /// Runs of this process.
     pub active_runs: ActiveRuns,
-    /// Pipeline that turns go through.
+    /// Pipeline of the turns.
     pub turn_pipeline: TurnPipeline<Orchestrator>,
 }
 
-/// Sessions of a host: takes events in, runs their turns, and recovers what dead processes left. Cheap to clone.
+/// Sessions of a host: accepts events, runs their turns, and recovers the work of dead processes. Cheap to clone.
 #[derive(Clone)]
 pub struct SessionService {
     intake: Arc<EventIntake>,
@@ -82,19 +82,14 @@ pub struct SessionService {
 
 impl SessionService {
     /// Wires the components. No task runs until an event arrives.
-    pub fn new(parts: SessionDependencies, options: SessionOptions) -> Self {
-        let SessionDependencies { hooks, tapes, workspace_id, channels, bindings, tools, active_runs, .. } = parts;
-        let SessionOptions { lease_owner: owner, clock, .. } = options;
+    pub fn new(dependencies: SessionDependencies, options: SessionOptions) -> Self {
         let lifecycle = HostLifecycle::default();
-        let turn_pipeline = Arc::new(parts.turn_pipeline);
-        let outbox_options = OutboxOptions {
-            workspace_id: workspace_id.clone(),
-            owner: Arc::new(owner.clone()),
-            tasks: lifecycle.tasks.clone(),
-            stop_token: lifecycle.stop_token.clone(),
-            abort_token: lifecycle.abort_token.clone(),
-        };
-        let outbox = Outbox::new(outbox_options, channels.clone(), tapes.clone());
+        let outbox = new_outbox(&dependencies, &options, &lifecycle);
+        let leases = new_lease_keeper(&dependencies, &options);
+        let SessionDependencies { hooks, tapes, workspace_id, channels, bindings, tools, active_runs, turn_pipeline } =
+            dependencies;
+        let SessionOptions { lease_owner: owner, clock, .. } = options;
+        let turn_pipeline = Arc::new(turn_pipeline);
         let closer = Arc::new(TurnCloser {
             notices: NoticeDispatcher {
                 hooks: hooks.clone(),
@@ -107,13 +102,6 @@ impl SessionService {
             clock: clock.clone(),
             abort_token: lifecycle.abort_token.clone(),
         });
-        let leases = LeaseKeeper {
-            tapes: tapes.clone(),
-            owner: owner.clone(),
-            clock: clock.clone(),
-            run_timeout: options.run_timeout,
-            session_wait_timeout: options.session_wait_timeout,
-        };
         let intake_policy = IntakePolicy { channels: channels.clone(), overrides: Arc::new(options.intake_overrides) };
         let recovery = Arc::new(SessionRecovery {
             tapes: tapes.clone(),
@@ -199,7 +187,7 @@ impl SessionService {
         &self.intake
     }
 
-    /// Sweeper for what dead processes left.
+    /// Sweeper for the orphaned work of dead processes.
     pub fn sweeper(&self) -> &Arc<RecoverySweeper> {
         &self.sweeper
     }
@@ -221,7 +209,7 @@ impl SessionService {
     }
 
     /// Cancels the running turn of a session in this process: it ends with its outcome recorded, and queued events get
-    /// their turns. Returns whether there was one.
+    /// their turns. Returns true if a turn was running.
     pub fn cancel_turn(&self, session: &SessionId) -> bool {
         self.pool.parts.running_turns.cancel(&self.session_tape_name(session))
     }
@@ -250,5 +238,26 @@ impl SessionService {
 
     fn session_tape_name(&self, session: &SessionId) -> TapeName {
         tape_name(&TapeAddress { workspace: self.workspace_id.clone(), session: session.clone() })
+    }
+}
+
+fn new_outbox(dependencies: &SessionDependencies, options: &SessionOptions, lifecycle: &HostLifecycle) -> Outbox {
+    let outbox_options = OutboxOptions {
+        workspace_id: dependencies.workspace_id.clone(),
+        owner: Arc::new(options.lease_owner.clone()),
+        tasks: lifecycle.tasks.clone(),
+        stop_token: lifecycle.stop_token.clone(),
+        abort_token: lifecycle.abort_token.clone(),
+    };
+    Outbox::new(outbox_options, dependencies.channels.clone(), dependencies.tapes.clone())
+}
+
+fn new_lease_keeper(dependencies: &SessionDependencies, options: &SessionOptions) -> LeaseKeeper {
+    LeaseKeeper {
+        tapes: dependencies.tapes.clone(),
+        owner: options.lease_owner.clone(),
+        clock: options.clock.clone(),
+        run_timeout: options.run_timeout,
+        session_wait_timeout: options.session_wait_timeout,
     }
 }

@@ -12,7 +12,7 @@ use crate::session_actor::{SessionActor, SessionParts};
 #[derive(Clone)]
 pub(crate) struct SessionPool {
     pub(crate) parts: Arc<SessionParts>,
-    /// Maximum number of events that wait in one session.
+    /// Maximum number of queued events of one session.
     pub(crate) max_queued_events: usize,
 }
 
@@ -24,15 +24,15 @@ impl SessionPool {
             return Err(HostError::Stopping);
         }
         let claim = || self.parts.leases.claim(tape);
-        let (reservation, started) = self.parts.sessions.reserve(tape, claim, self.max_queued_events);
-        if let Some(inbox) = started {
-            let actor = SessionActor::new(Arc::clone(&self.parts), inbox).run();
+        let (reservation, start) = self.parts.sessions.reserve(tape, claim, self.max_queued_events);
+        if let Some(start) = start {
+            let actor = SessionActor::new(Arc::clone(&self.parts), start).run();
             lifecycle.tasks.spawn(lifecycle.session_tasks.track_future(actor));
         }
         Ok(reservation)
     }
 
-    /// Whether an active session has a turn to do; `None` if it is not active.
+    /// Returns true if an active session has a turn to run; `None` if the session is not active.
     pub(crate) fn is_busy(&self, tape: &TapeName) -> Option<bool> {
         self.parts.sessions.is_busy(tape)
     }

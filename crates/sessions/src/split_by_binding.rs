@@ -1,4 +1,4 @@
-//! Splits a batch by binding: events that become one turn, enter one or end one all have the same binding.
+//! Splits a batch by binding: events that share a turn, are offered to its run or interrupt it have the same binding.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use capstan_turn::TurnError;
 
 use crate::accepted_event::{AcceptedEvent, TurnBatch};
 
-/// Binding of an event, if one fits; or the error that kept it from being resolved.
+/// Binding of an event, if one matches; or the error that prevented its resolution.
 type BindingLookup = Result<Option<Arc<Binding>>, TurnError>;
 
 impl TurnBatch {
     /// Resolves the bindings of a batch and splits it into batches that have one binding each, in order. There is at
-    /// least one. Each event is resolved by itself: what they say together none of them has said.
+    /// least one. Each event is resolved separately, because the joined input is the input of none of them.
     ///
-    /// Events that an interrupted run ingested stay together: they stand on the tape, for every run to read.
+    /// Events that an interrupted run ingested stay together: they are on the tape, where every run reads them.
     pub(crate) async fn split_by_binding(mut self, bindings: &BindingResolver) -> Vec<Self> {
         let was_ingested = self.events().any(|event| event.message_entry.is_some());
         if self.others.is_empty() || was_ingested {

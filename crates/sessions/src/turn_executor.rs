@@ -40,7 +40,8 @@ impl TurnExecutor {
     }
 }
 
-/// A turn that failed before its prompt had no `save_state`, which would have closed the lifespan.
+/// Closes the lifespan of a message. A turn that failed before its prompt was built has not called `save_state`, which
+/// would have closed the lifespan.
 async fn close_lifespan(inbound: &InboundEvent, error: Option<&TurnError>) {
     let Some(lifespan) = inbound.extensions().get::<TurnLifespan>() else { return };
     let failure = error.map(ToString::to_string);

@@ -83,7 +83,7 @@ fn g09_local_agent_maps_to_the_built_in_agent_without_max_round() {
 fn g09_unknown_fields_and_unsupported_features_are_rejected_by_name() {
     let cases = [
         ("/colour", json!(1), "unknown field `colour`"),
-        ("/text", json!("beside a chain"), "either a text or a message_chain"),
+        ("/text", json!("with a chain"), "either a text or a message_chain"),
         ("/launcher_type", json!("robot"), "unknown variant `robot`"),
         ("/launcher_id", json!(true), "an id must be a string or a number"),
         ("/adapter", json!(" "), "source is not valid: it is empty"),

@@ -1,4 +1,18 @@
-//! The end of a turn: outcomes, entries and outbox rows in one commit, then everything goes out.
+//! Closing of turns: outcomes, entries and outbox rows in one commit, then delivery.
+//!
+//! # Design
+//!
+//! [`TurnCloser::close_turn`] writes the rest of the turn's journal, the entries of its end, its outbox rows, the outcome
+//! of each event and the change of the lease in one batch. [`TurnCloser::deliver_closed`] then enqueues the deliveries.
+//! A transient failure of the store is retried with backoff until the host aborts, and callers are notified of the delay
+//! once. After a permanent failure, such as a lost lease, the content of the turn is given up: only the outcomes of its
+//! events and a notice are committed, without the fence.
+//!
+//! # Invariants
+//!
+//! - A process that is not aborted leaves no event without an outcome, unless another process has adopted the event.
+//! - No outbox row of a turn is sent before the end of the turn is committed.
+//! - Turns of a session that end at the same time deliver in the order of their commits; see [`CloseOrder`].
 
 pub(crate) mod delay_notice;
 pub(crate) mod notices;
@@ -25,48 +39,48 @@ use self::notices::{NoticeDispatcher, PreparedNotice, dispatch_report_entry};
 use crate::accepted_event::{AcceptedEvent, TurnBatch};
 use crate::{HostError, LeaseOwner, ServedEvent};
 
-/// How long to wait before a commit is tried again that the disk refused.
+/// Backoff between attempts to commit the end of a turn.
 const CLOSE_BACKOFF: RetryBackoff =
     RetryBackoff { initial_delay: Duration::from_millis(500), max_delay: Duration::from_secs(30) };
 
-/// How long the end of a turn waits for the end of another beside it. Their order is not worth more: a disk that fails
-/// must not hold up who is to be told so.
+/// Timeout of the wait for a concurrent end of another turn. Order matters less than the notice of a store failure, which
+/// must not be delayed further.
 const CLOSE_ORDER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Turns of a session that end at the same time end one after the other, so that what they say goes out in the order in
-/// which it was committed. It is held over one attempt to commit, and never over what may take longer.
+/// Lock that orders turns of a session that end at the same time, so that their messages are enqueued in the order of the
+/// commits. It is held for one attempt to commit and the enqueuing, never during a backoff.
 pub(crate) type CloseOrder = Arc<tokio::sync::Mutex<()>>;
 
-/// Events that have ended together, before that is committed.
+/// Events that end together, before their end is committed.
 pub(crate) struct FinishedTurn {
     /// The events of the turn.
     pub(crate) batch: TurnBatch,
-    /// Events that its run ingested on the way.
+    /// Events that its run ingested.
     pub(crate) ingested: Vec<AcceptedEvent>,
     pub(crate) tape: TapeName,
     /// Everything that the turn produced.
     pub(crate) report: TurnReport<RunReport>,
     /// The turn's journal; events without a turn have none.
     pub(crate) journal: Option<Arc<Journal>>,
-    /// Receives the error of a store that fails, for the events that wait behind these.
+    /// Receives the error of a failing store, so that callers of queued events can be notified.
     pub(crate) store_failure: Option<oneshot::Sender<StoreError>>,
     /// Orders turns that end at the same time.
     pub(crate) close_order: Option<CloseOrder>,
 }
 
-/// The end of a turn as it is on record.
+/// End of a turn as committed.
 pub(crate) struct CloseBatch {
     outcome: Outcome,
-    /// The outcome of the events that the turn did not answer.
+    /// Outcome of the events other than the lead.
     others_outcome: Outcome,
     rows: Vec<OutboxRow>,
-    /// The turn had lost its lease: what it wrote was refused.
+    /// The turn had lost its lease, so the store refused its writes.
     pub(crate) was_fenced: bool,
-    /// While it is held, these rows go out before what is committed later.
+    /// While held, no later commit enqueues its rows before these.
     order_guard: Option<OwnedMutexGuard<()>>,
 }
 
-/// Ends turns: commits their outcomes, and delivers what they send.
+/// Closes turns: commits their outcomes, and delivers their messages.
 pub(crate) struct TurnCloser {
     pub(crate) notices: NoticeDispatcher,
     pub(crate) outbox: Outbox,
@@ -78,8 +92,8 @@ pub(crate) struct TurnCloser {
 }
 
 impl TurnCloser {
-    /// Ends an event that is refused a turn: the observers and the user are told. What comes after it in its
-    /// conversation waits for that, and so must not wait for a chat that takes nothing.
+    /// Settles an event that is refused a turn, and notifies the observers and the user. Later events of the conversation
+    /// wait for this, so it does not wait for the queue of a chat.
     pub(crate) async fn refuse_event(&self, event: AcceptedEvent, tape: &TapeName, error: TurnError) {
         let mut finished = self.finish_without_turn(TurnBatch::from_event(event), tape, error).await;
         match self.close_turn(&mut finished, None).await {
@@ -88,11 +102,11 @@ impl TurnCloser {
                     self.outbox.enqueue_or_give_up(delivery);
                 }
             }
-            Err(error) => tracing::error!(%error, "an event without a turn could not be settled"),
+            Err(error) => tracing::error!(%error, "cannot settle an event without a turn"),
         }
     }
 
-    /// Ends events that could not get a turn.
+    /// Settles events that could not get a turn.
     pub(crate) async fn settle_without_turn(&self, batch: TurnBatch, tape: &TapeName, error: TurnError) {
         let mut finished = self.finish_without_turn(batch, tape, error).await;
         match self.close_turn(&mut finished, None).await {
@@ -100,7 +114,7 @@ impl TurnCloser {
                 let chats = self.deliver_closed(finished, close);
                 self.outbox.wait_for_capacity(&chats).await;
             }
-            Err(error) => tracing::error!(%error, "an event without a turn could not be settled"),
+            Err(error) => tracing::error!(%error, "cannot settle an event without a turn"),
         }
     }
 
@@ -117,7 +131,7 @@ impl TurnCloser {
         }
     }
 
-    /// Enqueues everything that a committed close sends out, and returns the chats it goes to.
+    /// Enqueues the deliveries of a committed close, and returns the chats that they go to.
     pub(crate) fn deliver_closed(&self, finished: FinishedTurn, mut close: CloseBatch) -> Vec<ChatAddress> {
         let deliveries = finished.into_deliveries(&mut close);
         let chats = deliveries.into_iter().flat_map(|delivery| self.outbox.enqueue(delivery)).collect();
@@ -125,10 +139,10 @@ impl TurnCloser {
         chats
     }
 
-    /// Commits the outcomes with everything that belongs to them, and what becomes of the lease.
+    /// Commits the end of a turn, with the change of the lease.
     ///
-    /// A disk that refuses is tried again until it takes it or the host gives up: an event must not be left without an
-    /// outcome by a process that lives.
+    /// A transient failure of the store is retried until the host aborts: a living process must not leave an event without
+    /// an outcome.
     pub(crate) async fn close_turn(
         &self,
         finished: &mut FinishedTurn,
@@ -136,9 +150,9 @@ impl TurnCloser {
     ) -> Result<CloseBatch, StoreError> {
         let notice = self.notices.dispatch_notice(&finished.batch, finished.report.notice.clone()).await;
         match self.commit_finished_turn(finished, &notice, lease).await {
-            // Fenced, or something that can never be written: what the turn wrote is given up, its events are not.
+            // Fenced, or a batch that can never be written: the content of the turn is given up, its events are not.
             Err(error) if !error.is_transient() => {
-                tracing::error!(tape = %finished.tape, %error, "what a turn wrote is given up");
+                tracing::error!(tape = %finished.tape, %error, "cannot write a turn; its content is given up");
                 self.commit_unfenced(finished, notice, error).await
             }
             committed => committed,
@@ -169,53 +183,53 @@ impl TurnCloser {
         let others = finished.batch.others.iter().chain(&finished.ingested);
         facts.extend(others.map(|event| settle(&event.key, &others_outcome)));
         facts.extend(lease);
-        let (assigned, order_guard) = self.commit_in_order(finished, facts).await?;
-        let rows = assigned_rows(outbounds, assigned.get(first_row..));
+        let (outputs, order_guard) = self.commit_in_order(finished, facts).await?;
+        let rows = assigned_rows(outbounds, outputs.get(first_row..));
         Ok(CloseBatch { outcome, others_outcome, rows, was_fenced: false, order_guard })
     }
 
-    /// Messages about an event, to be put into the outbox.
+    /// New outbox rows for messages about an event.
     pub(crate) fn outbound_rows(
         &self,
         event: &EventKey,
         outbounds: impl IntoIterator<Item = OutboundMessage>,
-        at: Timestamp,
+        staged_at: Timestamp,
     ) -> Vec<NewOutbound> {
         let owner = self.owner.name();
-        let row = |message| NewOutbound { message, event: event.clone(), staged_at: at, owner: owner.to_owned() };
+        let row = |message| NewOutbound { message, event: event.clone(), staged_at, owner: owner.to_owned() };
         outbounds.into_iter().map(row).collect()
     }
 
-    /// Commits the end of a turn. What goes out with it goes before what is committed later, while the guard is held.
+    /// Commits the end of a turn. While the returned guard is held, no later commit enqueues its messages.
     async fn commit_in_order(
         &self,
         finished: &mut FinishedTurn,
         facts: Vec<Fact>,
     ) -> Result<(Vec<FactOutput>, Option<OwnedMutexGuard<()>>), StoreError> {
-        let (order, journal) = (finished.close_order.clone(), finished.journal.clone());
+        let (close_order, journal) = (finished.close_order.clone(), finished.journal.clone());
         let attempt = || {
             async {
-                let in_order = acquire_close_order(order.as_ref()).await;
+                let order_guard = acquire_close_order(close_order.as_ref()).await;
                 let committed = if let Some(journal) = &journal {
                     journal.flush_with(facts.clone()).await
                 } else {
                     let batch = Batch { facts: facts.clone(), ..Batch::new() };
                     self.tapes.commit(batch).await.map(|committed| committed.outputs)
                 };
-                committed.map(|assigned| (assigned, in_order))
+                committed.map(|outputs| (outputs, order_guard))
             }
             .boxed()
         };
-        let refused = |error: &StoreError| {
-            tracing::error!(%error, "the end of a turn could not be written; it is tried again");
+        let on_failure = |error: &StoreError| {
+            tracing::error!(%error, "cannot write the end of a turn; retrying");
             let tools = journal.as_ref().map(|journal| journal.unrecorded_tools()).unwrap_or_default();
             finished.notify_callers(&self.outbox, error, &tools);
         };
-        self.retry_store(attempt, refused).await
+        self.retry_store(attempt, on_failure).await
     }
 
-    /// A turn that lost its lease may write nothing more on the tape, but its events must not be left without an
-    /// outcome, unless somebody else has taken them over, nor whoever sent them without a word.
+    /// Commits the outcomes of a turn that may not write to its tape any more. Each event gets an outcome unless another
+    /// process has adopted it, and the sender of the lead gets a notice.
     async fn commit_unfenced(
         &self,
         finished: &mut FinishedTurn,
@@ -234,18 +248,18 @@ impl TurnCloser {
         let lead = &finished.batch.lead.key;
         let notices = finished.staged_outbounds().filter(|outbound| outbound.kind == OutboundKind::Notice);
         let notices = self.outbound_rows(lead, notices.chain(notice.outbound.take()), self.clock.now());
-        let me = self.owner.name().to_owned();
-        let mut staged = Vec::new();
-        for item in finished.batch.events().chain(&finished.ingested) {
-            let (key, from, owner) = (item.key.clone(), Some(me.clone()), me.clone());
+        let owner_name = self.owner.name().to_owned();
+        let mut rows = Vec::new();
+        for event in finished.batch.events().chain(&finished.ingested) {
+            let (key, from, owner) = (event.key.clone(), Some(owner_name.clone()), owner_name.clone());
             let mut batch = Batch::new();
             batch.push(Fact::AdoptEvent { key: key.clone(), from, owner, was_in_progress: false });
             batch.push(Fact::SettleEvent { key, outcome: outcome.clone(), run_id: None });
             let first_row = batch.facts.len();
-            let own = if item.key == *lead { notices.clone() } else { Vec::new() };
-            batch.facts.extend(own.iter().cloned().map(Fact::EnqueueOutbound));
+            let outbounds = if event.key == *lead { notices.clone() } else { Vec::new() };
+            batch.facts.extend(outbounds.iter().cloned().map(Fact::EnqueueOutbound));
             match self.commit_with_retry(batch).await {
-                Ok(committed) => staged.extend(assigned_rows(own, committed.outputs.get(first_row..))),
+                Ok(committed) => rows.extend(assigned_rows(outbounds, committed.outputs.get(first_row..))),
                 Err(StoreError::EventNotInFlight { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -253,32 +267,33 @@ impl TurnCloser {
         if let Some(run) = &finished.report.run {
             self.fail_unwritten_run(&run.run_id).await;
         }
-        Ok(CloseBatch { others_outcome: outcome.clone(), outcome, rows: staged, was_fenced, order_guard: None })
+        Ok(CloseBatch { others_outcome: outcome.clone(), outcome, rows, was_fenced, order_guard: None })
     }
 
-    /// Commits what nobody else will. A disk that refuses is tried again until it takes it or the host gives up.
+    /// Commits the outcome of an event. A transient failure of the store is retried until the host aborts, because no other
+    /// process settles the event.
     pub(crate) async fn commit_with_retry(&self, batch: Batch) -> Result<CommitReceipt, StoreError> {
         let store = self.tapes.store();
-        let refused = |error: &StoreError| {
-            tracing::error!(%error, "the end of an event could not be written; it is tried again");
+        let on_failure = |error: &StoreError| {
+            tracing::error!(%error, "cannot write the outcome of an event; retrying");
         };
-        self.retry_store(|| store.commit(batch.clone()).boxed(), refused).await
+        self.retry_store(|| store.commit(batch.clone()).boxed(), on_failure).await
     }
 
-    /// Tries again what the store may take later, until it does or the host gives up. That a host stops is no reason to
-    /// give up: what ends then needs its outcome as well.
+    /// Retries transient failures of the store until the host aborts. A stopping host continues to retry: turns that end
+    /// during the stop need their outcomes too.
     async fn retry_store<'a, T>(
         &'a self,
         attempt: impl Fn() -> BoxFuture<'a, Result<T, StoreError>>,
-        mut refused: impl FnMut(&StoreError),
+        mut on_failure: impl FnMut(&StoreError),
     ) -> Result<T, StoreError> {
         let mut attempts = 0;
         loop {
             let error = match attempt().await {
                 Err(error) if error.is_transient() => error,
-                done => return done,
+                result => return result,
             };
-            refused(&error);
+            on_failure(&error);
             attempts += 1;
             tokio::select! {
                 () = tokio::time::sleep(CLOSE_BACKOFF.delay_after(attempts)) => {}
@@ -287,34 +302,35 @@ impl TurnCloser {
         }
     }
 
-    /// The run of a turn that could not be written has failed, if it is on record at all.
+    /// Marks the run of a turn that could not be written as failed, if the run is recorded and open.
     async fn fail_unwritten_run(&self, run_id: &RunId) {
         let store = self.tapes.store();
         let is_open = matches!(store.run(run_id).await, Ok(Some(run)) if run.status.is_open());
-        let at = self.clock.now();
-        let end = Fact::EndRun { run_id: run_id.clone(), status: RunStatus::Failed, usage: None, ended_at: at };
+        let ended_at = self.clock.now();
+        let end = Fact::EndRun { run_id: run_id.clone(), status: RunStatus::Failed, usage: None, ended_at };
         if is_open && let Err(error) = store.commit(Batch { facts: vec![end], ..Batch::new() }).await {
-            tracing::warn!(%error, "the end of a run could not be written");
+            tracing::warn!(%error, "cannot write the end of a run");
         }
     }
 }
 
-/// Waits until those that end before are on record, for a while.
-async fn acquire_close_order(order: Option<&CloseOrder>) -> Option<OwnedMutexGuard<()>> {
-    tokio::time::timeout(CLOSE_ORDER_TIMEOUT, Arc::clone(order?).lock_owned()).await.ok()
+/// Waits for turns that are just being committed; `None` after a timeout or without an order.
+async fn acquire_close_order(close_order: Option<&CloseOrder>) -> Option<OwnedMutexGuard<()>> {
+    tokio::time::timeout(CLOSE_ORDER_TIMEOUT, Arc::clone(close_order?).lock_owned()).await.ok()
 }
 
 impl FinishedTurn {
-    /// Tells the callers of these events that the store fails; the outcome comes when it works again.
-    fn notify_callers(&mut self, outbox: &Outbox, error: &StoreError, unrecorded: &[String]) {
+    /// Notifies the callers of these events that the store fails and delays their outcomes.
+    fn notify_callers(&mut self, outbox: &Outbox, error: &StoreError, unrecorded_tools: &[String]) {
         let events = std::iter::once(&mut self.batch.lead).chain(&mut self.batch.others).chain(&mut self.ingested);
-        let told = match unrecorded {
+        let host_error = match unrecorded_tools {
             [] => HostError::Store(error.clone()),
             tools => HostError::UnrecordedEffects { error: error.clone(), tools: tools.join(", ") },
         };
-        notify_delayed_callers(outbox, events, &told);
+        notify_delayed_callers(outbox, events, &host_error);
         if let Some(store_failure) = self.store_failure.take() {
-            let _unheard = store_failure.send(error.clone());
+            // The session actor may have stopped listening.
+            let _closed = store_failure.send(error.clone());
         }
     }
 
@@ -368,7 +384,7 @@ impl FinishedTurn {
     fn into_deliveries(self, close: &mut CloseBatch) -> Vec<EventDelivery> {
         let TurnReport { result, run, .. } = self.report;
         let report = |RunReport { run_id, usage, active_guard, .. }| {
-            // The end of the run is on record.
+            // The end of the run is committed.
             drop(active_guard);
             (run_id, usage)
         };
@@ -394,8 +410,8 @@ impl FinishedTurn {
     }
 }
 
-/// Messages as they stand in the outbox, under the ids they were assigned.
-pub(crate) fn assigned_rows(outbounds: Vec<NewOutbound>, assigned: Option<&[FactOutput]>) -> Vec<OutboxRow> {
-    let staged = outbounds.into_iter().zip(assigned.unwrap_or_default());
-    staged.filter_map(|(outbound, assigned)| OutboxRow::from_staged(assigned, outbound)).collect()
+/// Outbox rows of committed messages, with their assigned ids.
+pub(crate) fn assigned_rows(outbounds: Vec<NewOutbound>, outputs: Option<&[FactOutput]>) -> Vec<OutboxRow> {
+    let staged = outbounds.into_iter().zip(outputs.unwrap_or_default());
+    staged.filter_map(|(outbound, output)| OutboxRow::from_staged(output, outbound)).collect()
 }

@@ -14,7 +14,7 @@ use capstan_turn::{DispatchReport, TurnError, TurnPipeline};
 use crate::accepted_event::TurnBatch;
 use capstan_delivery::route_outbound;
 
-/// The one notice of events that end without a reply.
+/// Notice of events that end without a reply.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PreparedNotice {
     /// Text of the notice.
@@ -25,7 +25,7 @@ pub(crate) struct PreparedNotice {
     pub(crate) dispatch_entry: Option<EntryDraft>,
 }
 
-/// Notices about orphaned events, by the first event of each batch.
+/// Notices about orphaned events, keyed by the first event of each batch.
 #[derive(Debug, Default)]
 pub(crate) struct NoticeCache(HashMap<EventKey, PreparedNotice>);
 
@@ -35,16 +35,16 @@ impl NoticeCache {
         &mut self,
         notices: &NoticeDispatcher,
         events: &[InFlightEvent],
-        group: Option<&TurnBatch>,
+        batch: Option<&TurnBatch>,
         error: &TurnError,
     ) -> PreparedNotice {
-        let Some(first) = events.first() else { return notices.prepare_notice(group, error).await };
-        if let Some(said) = self.0.get(&first.key) {
-            return said.clone();
+        let Some(first) = events.first() else { return notices.prepare_notice(batch, error).await };
+        if let Some(notice) = self.0.get(&first.key) {
+            return notice.clone();
         }
-        let said = notices.prepare_notice(group, error).await;
-        self.0.insert(first.key.clone(), said.clone());
-        said
+        let notice = notices.prepare_notice(batch, error).await;
+        self.0.insert(first.key.clone(), notice.clone());
+        notice
     }
 }
 

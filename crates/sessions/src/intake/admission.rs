@@ -1,4 +1,4 @@
-//! Admission: decides what becomes of an event before it is committed.
+//! Admission: decides before the commit of an event whether it gets a turn.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use crate::accepted_event::AcceptedEvent;
 use crate::intake_policy::IntakePolicy;
 use crate::lease_keeper::LeaseKeeper;
 
-/// What comes after acceptance.
+/// Plan for an event after its acceptance.
 pub(crate) enum AcceptancePlan {
-    /// A turn, taken in like this.
+    /// A turn, with this arrival in the mailbox of the session.
     Turn(EventArrival),
-    /// Nothing: admission lets it go.
+    /// Dropped by admission.
     Drop,
-    /// No turn, and the user is told: too many wait already, or a hook failed before it. An event whose session could
-    /// not be resolved must not run on one that may be shared.
+    /// No turn but a notice to the user: the queue is full, or a hook failed. An event whose session could not be resolved
+    /// must not run in the fallback session, which may be shared.
     Refuse(TurnError),
 }
 
@@ -41,8 +41,7 @@ pub(crate) struct AdmissionPlanner {
 }
 
 impl AdmissionPlanner {
-    /// What the hooks want done with the event; where they say nothing, what the binding, the configuration and the
-    /// channel say, in this order.
+    /// Plans the admission of an event. The hooks decide first, then the binding, the configuration and the channel.
     pub(crate) async fn plan_admission(
         &self,
         event: &mut AcceptedEvent,
@@ -56,71 +55,71 @@ impl AdmissionPlanner {
         };
         let inbound = &event.inbound;
         let intake = self.intake_policy.options_for(inbound);
-        let set = binding.and_then(|binding| binding.delivery_policy.admission);
-        let set = set.or(intake.admission).unwrap_or_default();
-        // Whether another process works on the session is only looked up for whoever wants to know.
-        let asks = self.hooks.is_implemented::<AdmitMessage>() || set == AdmissionMode::Drop;
+        let bound_mode = binding.and_then(|binding| binding.delivery_policy.admission);
+        let configured_mode = bound_mode.or(intake.admission).unwrap_or_default();
+        // The lease is read only if a hook or the mode depends on it.
+        let needs_lease = self.hooks.is_implemented::<AdmitMessage>() || configured_mode == AdmissionMode::Drop;
         let is_busy = match is_busy {
             Some(is_busy) => is_busy,
-            None => asks && self.leases.is_held(tape).await?,
+            None => needs_lease && self.leases.is_held(tape).await?,
         };
         let (message, session_id) = (inbound.clone(), event.session.clone());
         let args = AdmitMessageArgs { message, session_id, busy: SessionBusy(is_busy) };
-        let answer = match self.hooks.call_first::<AdmitMessage>(&args).await {
+        let decision = match self.hooks.call_first::<AdmitMessage>(&args).await {
             Err(failure) => return Ok(AcceptancePlan::Refuse(failure.into())),
             Ok(decided) => decided.map(|decided| decided.value),
         };
-        let mode = match answer {
+        let mode = match decision {
             Some(AdmissionDecision::WithMode(mode)) => mode,
             Some(AdmissionDecision::Process | AdmissionDecision::Concurrent) => AdmissionMode::FollowUp,
-            // Modes are about what people say. Whatever else happens has a turn of its own.
+            // Modes apply to messages. All other events get turns of their own.
             None if !inbound.is_message() => AdmissionMode::FollowUp,
-            None => set,
+            None => configured_mode,
         };
-        // Nobody else has the authority that came with it.
-        let is_alone = !inbound.is_message() || event.own_binding.is_some();
-        let kind = match (answer, inbound.command_line()) {
-            // Of messages there is one turn at a time, whatever a hook says.
-            // What is a command here must be one for the runner too.
+        // The authority of a binding that came with the event must not extend to other events.
+        let is_standalone = !inbound.is_message() || event.own_binding.is_some();
+        let kind = match (decision, inbound.command_line()) {
+            // Only commands run concurrently: messages get one turn at a time, regardless of the hooks. A plugin that
+            // replaces the prompt or the model stage may not treat this line as a command.
             (_, Some(_)) if self.hooks.is_overridden::<BuildPrompt>() || self.has_model_stage_override => {
                 ArrivalKind::Command
             }
             (Some(AdmissionDecision::Concurrent), Some(_)) => ArrivalKind::ConcurrentCommand,
             (None, Some(line)) if self.is_read_only_command(line) => ArrivalKind::ConcurrentCommand,
             (_, Some(_)) => ArrivalKind::Command,
-            (_, None) if is_alone => ArrivalKind::Standalone,
+            (_, None) if is_standalone => ArrivalKind::Standalone,
             (_, None) => ArrivalKind::Message { addressed: inbound.is_addressed() },
         };
         if is_busy && mode == AdmissionMode::Drop && kind != ArrivalKind::ConcurrentCommand {
             return Ok(AcceptancePlan::Drop);
         }
-        let debounce = intake.debounce.filter(|_| !is_alone);
+        let debounce = intake.debounce.filter(|_| !is_standalone);
         Ok(AcceptancePlan::Turn(EventArrival { mode, kind, debounce }))
     }
 
-    /// What becomes of an event for which there is no place among those that wait. Whoever waits for it can be refused:
-    /// then nothing is kept, and the same event may come again. Others would only send it again at once.
+    /// Plans an event that meets a full queue. A waiting caller gets an error, nothing is stored, and it may submit the event
+    /// again. Other sources would submit it again at once, so their events are accepted and refused with a notice.
     pub(crate) async fn plan_without_slot(
         &self,
         event: &AcceptedEvent,
         arrival: EventArrival,
     ) -> Result<AcceptancePlan, HostError> {
-        let is_said = matches!(arrival.kind, ArrivalKind::Message { .. } | ArrivalKind::Standalone);
-        if is_said && !event.inbound.is_addressed() {
-            // It was not said to the bot, which had better not answer that it is too busy to listen.
+        let is_message = matches!(arrival.kind, ArrivalKind::Message { .. } | ArrivalKind::Standalone);
+        if is_message && !event.inbound.is_addressed() {
+            // A notice in reply to a message that is not addressed to the bot would be noise.
             return Ok(AcceptancePlan::Drop);
         }
         if event.caller.is_none() && !self.channels.has_waiting_caller(&event.inbound.source) {
             return Ok(AcceptancePlan::Refuse(TurnError::QueueFull));
         }
         match self.tapes.store().inbox_record(&event.key).await? {
-            // It is no event more: its commit will say so.
+            // A duplicate, which its commit will detect.
             Some(_) => Ok(AcceptancePlan::Turn(arrival)),
             None => Err(HostError::QueueFull),
         }
     }
 
-    /// Whether a command only looks, and may run beside a turn.
+    /// Returns true for a command that only reads, and may run concurrently with a turn.
     fn is_read_only_command(&self, line: &str) -> bool {
         let name = line.split_whitespace().next().unwrap_or_default();
         self.tools.get(name).is_some_and(|tool| tool.is_read_only() && tool.spec().name.as_str() == name)

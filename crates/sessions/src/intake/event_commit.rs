@@ -24,11 +24,11 @@ const ACCEPT_CONFLICT_RETRIES: usize = 16;
 /// Maximum number of tapes that are remembered to have an anchor.
 const MAX_REMEMBERED_TAPES: usize = 100_000;
 
-/// What the platform sent.
+/// Storage of the raw payload that the platform sent.
 pub(super) enum RawPayloadStorage {
-    /// It stands with the acceptance.
+    /// Inside the acceptance entry.
     Inline(String),
-    /// It is a content of its own.
+    /// As a blob.
     Blob { hash: BlobHash, bytes: Arc<[u8]> },
 }
 
@@ -41,7 +41,7 @@ impl RawPayloadStorage {
     }
 }
 
-/// Tapes that are known to have an anchor, which they keep. Others are looked up.
+/// Cache of tapes that have an anchor. A tape never loses its anchor; tapes outside the cache are looked up.
 #[derive(Debug, Default)]
 pub(crate) struct AnchoredTapes(Mutex<HashSet<TapeName>>);
 
@@ -70,8 +70,8 @@ pub(crate) struct EventCommitter {
 }
 
 impl EventCommitter {
-    /// Commits the event: the tape begun if it is new, the entry that tells of it, the inbox row, and the lease if it
-    /// is to be had; or its outcome, if it has one already. The event then knows its entry and its lease.
+    /// Commits the event: the start of a new tape, the acceptance entry, the inbox row, and the lease if it is free, or
+    /// the outcome of a dropped event. Sets the entry and the lease of the event.
     pub(super) async fn commit_event(
         &self,
         event: &mut AcceptedEvent,
@@ -84,11 +84,11 @@ impl EventCommitter {
         let owner = self.owner.name().to_owned();
         for _ in 0..ACCEPT_CONFLICT_RETRIES {
             let now = self.clock.now();
-            // The end of the turn makes this durable too, and nothing is heard of it before.
-            let hears_later =
+            // A reply-only caller is acknowledged after the commit of the turn, which makes this one durable too.
+            let is_acknowledged_later =
                 matches!(plan, AcceptancePlan::Turn(_)) && inbound.extensions().get::<ReplyOnlyCaller>().is_some();
-            let promise = if hears_later { CommitDurability::Ordered } else { CommitDurability::Durable };
-            let mut batch = Batch { durability: promise, ..Batch::new() };
+            let durability = if is_acknowledged_later { CommitDurability::Ordered } else { CommitDurability::Durable };
+            let mut batch = Batch { durability, ..Batch::new() };
             batch.push(Fact::EnsureTape(NewTape {
                 name: tape.clone(),
                 session: Some(session.clone()),
@@ -96,7 +96,8 @@ impl EventCommitter {
                 head: EntryId(0),
             }));
             if !self.anchored_tapes.contains(tape) {
-                // Read before the anchor is looked for: whoever begins the tape in between moves it on.
+                // Read before the search for the anchor: a process that starts the tape in between moves the head, and
+                // the commit fails.
                 let head = self.tapes.record(tape).await?.map(|record| record.head).unwrap_or_default();
                 if self.tapes.last_anchor(tape).await?.is_none() {
                     batch.preconditions.push(BatchPrecondition::TapeHead { tape: tape.clone(), head });

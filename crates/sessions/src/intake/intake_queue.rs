@@ -49,7 +49,7 @@ impl IntakeQueues {
         IntakeTicket { queues: self.clone(), conversation, number, predecessor, _done_signal: done_signal }
     }
 
-    /// How many lines there are.
+    /// Number of conversations with events in intake.
     pub(crate) fn queue_count(&self) -> usize {
         self.lock().last_tickets.len()
     }

@@ -28,7 +28,7 @@ use crate::lifecycle::HostLifecycle;
 use crate::session_pool::SessionPool;
 use crate::{HostError, IncomingEvent, SYSTEM_SESSION};
 
-/// Accepts events: resolves the session, asks for admission, commits the event, and passes it to its session.
+/// Accepts events: resolves the session, plans the admission, commits the event, and sends it to its session actor.
 pub struct EventIntake {
     pub(crate) hooks: HookRuntime,
     pub(crate) tapes: TapeRepository,
@@ -49,19 +49,19 @@ pub struct EventIntake {
 }
 
 impl EventIntake {
-    /// Begins acceptance at once; its place in line is taken before this returns.
+    /// Starts the acceptance of an event. The position of the event in its conversation is fixed before this returns.
     pub fn accept_in_order(
         self: &Arc<Self>,
         incoming: IncomingEvent,
         caller: Option<WaitingCaller>,
     ) -> impl Future<Output = Result<(), HostError>> + Send + 'static {
         let intake = Arc::clone(self);
-        let mut place = self.queues.join(&incoming.event);
-        // A task of its own: neither its place in line nor its end depends on whether whoever asked still waits. An event
-        // that is on disk must not be left without a session that knows of it.
+        let mut ticket = self.queues.join(&incoming.event);
+        // In a task of its own: a caller that drops the future must not end the acceptance, because a committed event has
+        // to reach its session actor.
         let accepting = self.lifecycle.tasks.spawn(async move {
-            place.wait_for_predecessor().await;
-            intake.accept(incoming, caller, place).await
+            ticket.wait_for_predecessor().await;
+            intake.accept(incoming, caller, ticket).await
         });
         async move {
             match accepting.await.map_err(JoinError::try_into_panic) {
@@ -72,13 +72,13 @@ impl EventIntake {
         }
     }
 
-    /// Resolves the session, asks for admission, commits the event, and hands it to its session. The place in line of
-    /// the event's conversation is kept until what comes next may be accepted.
+    /// Resolves the session, plans the admission, commits the event, and sends it to its session actor. The ticket is held
+    /// until the next event of the conversation may be accepted.
     async fn accept(
         &self,
         incoming: IncomingEvent,
         caller: Option<WaitingCaller>,
-        place: IntakeTicket,
+        ticket: IntakeTicket,
     ) -> Result<(), HostError> {
         let IncomingEvent { event: inbound, binding: own_binding } = incoming;
         self.check_event(&inbound)?;
@@ -102,7 +102,7 @@ impl EventIntake {
             Some(failure) => AcceptancePlan::Refuse(failure.into()),
             None => self.planner.plan_admission(&mut event, &tape, is_busy).await?,
         };
-        // It is written with the acceptance: nobody needs it here any more.
+        // The raw payload is committed with the event, and not needed in memory after that.
         event.inbound.extensions().remove::<RawPayload>();
         event.inbound = event.inbound.with_accepted_at(self.clock.now());
         let raw = raw.map(|(hash, raw)| RawPayloadStorage::new(hash, &raw.0));
@@ -116,12 +116,12 @@ impl EventIntake {
         }
         match self.committer.commit_event(&mut event, &tape, &plan, raw.as_ref(), &reservation).await {
             Err(HostError::Store(StoreError::DuplicateEvent { key })) => {
-                // What another conversation was told is nobody else's business.
-                let before = self.tapes.store().inbox_record(&key).await?;
-                if before.is_some_and(|before| before.tape != tape) {
+                // A conversation must not see the outcome of another one.
+                let first = self.tapes.store().inbox_record(&key).await?;
+                if first.is_some_and(|first| first.tape != tape) {
                     return Err(HostError::EventIdConflict { event_id: key.event_id });
                 }
-                // The source is told what became of the first one, and nothing is done twice.
+                // The source gets the outcome of the first submission, and the event is not processed twice.
                 let duplicates = self.duplicates.clone();
                 self.lifecycle.tasks.spawn(async move { duplicates.reply_to_duplicate(event).await });
             }
@@ -131,11 +131,11 @@ impl EventIntake {
                 AcceptancePlan::Drop => self.outbox.enqueue_or_give_up(event.into_settled(Outcome::Dropped, None)),
                 AcceptancePlan::Refuse(error) => {
                     let closer = Arc::clone(&self.closer);
-                    // The source is told that the event is kept; what the observers do about it takes its own time. Until
-                    // then nothing more is accepted in its conversation, so there is one of these for each.
+                    // The source is acknowledged now; the observers may take longer. No further event of the conversation is
+                    // accepted until they are done, so there is at most one such task for each conversation.
                     self.lifecycle.tasks.spawn(async move {
                         closer.refuse_event(event, &tape, error).await;
-                        drop(place);
+                        drop(ticket);
                     });
                 }
             },
@@ -143,27 +143,27 @@ impl EventIntake {
         Ok(())
     }
 
-    /// An event whose caller waits is not accepted while another process works on its session: were it accepted and had
-    /// no turn in time, sending it again would give that failure for ever.
+    /// Waits while another process holds the session of an event with a waiting caller. If the event were accepted and got
+    /// no turn in time, every duplicate of it would get that failure.
     async fn wait_for_other_process(&self, event: &AcceptedEvent, tape: &TapeName) -> Result<(), HostError> {
         if !self.channels.has_waiting_caller(&event.inbound.source)
             || !self.leases.is_held_elsewhere(tape).await?
-            // What that process works on may be this very event.
+            // The other process may be serving this very event.
             || self.tapes.store().inbox_record(&event.key).await?.is_some()
         {
             return Ok(());
         }
         tokio::select! {
-            are_gone = self.leases.wait_until_not_held_elsewhere(tape) => {
-                if are_gone? { Ok(()) } else { Err(HostError::SessionBusy) }
+            is_free = self.leases.wait_until_not_held_elsewhere(tape) => {
+                if is_free? { Ok(()) } else { Err(HostError::SessionBusy) }
             }
             () = self.lifecycle.stop_token.cancelled() => Err(HostError::Stopping),
-            // It is accepted, to be cancelled.
+            // Accepted, so that its turn is cancelled with an outcome.
             () = self.lifecycle.cancel_token.cancelled() => Ok(()),
         }
     }
 
-    /// Whether the event can be taken in at all.
+    /// Checks that the channel of the event is known and that the event is not too large.
     fn check_event(&self, event: &Event) -> Result<(), HostError> {
         let channel = event.channel();
         if self.channels.get(&channel).is_none() {
@@ -179,7 +179,7 @@ impl EventIntake {
         if size > limit { Err(HostError::MessageTooLarge { size, limit }) } else { Ok(()) }
     }
 
-    /// The session, and why the hooks could not say, if they could not.
+    /// Resolves the session of an event. If the hooks fail, returns the fallback session and the error.
     async fn resolve_session(&self, inbound: &InboundEvent) -> (SessionId, Option<HookError>) {
         let args = ResolveSessionArgs { message: inbound.clone() };
         let fallback = inbound.fallback_session();

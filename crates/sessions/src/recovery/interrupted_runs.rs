@@ -1,4 +1,4 @@
-//! Runs that were cut off: what they had done, and what they were waiting for.
+//! Interrupted runs: their actions, their usage, and the tool calls without a result.
 
 use std::collections::HashMap;
 
@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use super::SessionRecovery;
 
-/// Ends runs that were cut off: of actions that they had begun the tape tells that nobody knows. Gives what each had done
-/// on the platform.
+/// Ends interrupted runs, and records for each action in progress that its result is unknown. Returns the platform actions
+/// of each run.
 pub(super) async fn end_interrupted_runs(
     recovery: &SessionRecovery,
     tape: &TapeName,
@@ -20,29 +20,29 @@ pub(super) async fn end_interrupted_runs(
     batch: &mut Batch,
 ) -> Result<HashMap<RunId, RecordedActions>, StoreError> {
     let now = recovery.clock.now();
-    let mut acted = HashMap::new();
+    let mut actions = HashMap::new();
     for run in runs {
         let entries = run_entries(recovery, run).await?;
-        let did = read_recorded_actions(&run.run_id, &entries);
-        for entry in did.unknown_end_entries() {
+        let recorded = read_recorded_actions(&run.run_id, &entries);
+        for entry in recorded.unknown_end_entries() {
             batch.append(tape, EntryDraft { date: Some(now.into()), ..entry.with_run_id(&run.run_id) });
         }
-        acted.insert(run.run_id.clone(), did);
+        actions.insert(run.run_id.clone(), recorded);
         let (run_id, usage) = (run.run_id.clone(), sum_usage(&run.run_id, &entries));
         batch.push(Fact::EndRun { run_id, status: RunStatus::Interrupted, usage, ended_at: now });
         if has_open_fork(&recovery.tapes, run).await? {
             batch.push(Fact::CloseFork { fork: run.tape.clone(), is_merged: false });
         }
     }
-    Ok(acted)
+    Ok(actions)
 }
 
-/// What stands on the tape since a run began.
+/// Entries of the tape since a run began.
 pub(super) async fn run_entries(recovery: &SessionRecovery, run: &RunRecord) -> Result<Vec<Entry>, StoreError> {
     recovery.tapes.read_any_generation(&run.tape, &TapeSlice::after(run.begins_after)).await
 }
 
-/// What a run had used, as far as models have said.
+/// Sums the usage of a run, as far as model calls have reported it.
 fn sum_usage(run_id: &RunId, entries: &[Entry]) -> Option<Usage> {
     let of_run = entries.iter().filter(|entry| entry.run_id() == Some(run_id.as_str()));
     let usages = of_run.filter_map(TapeEvent::from_entry).filter_map(|event| match event {
@@ -52,9 +52,9 @@ fn sum_usage(run_id: &RunId, entries: &[Entry]) -> Option<Usage> {
     usages.reduce(|sum, usage| sum.plus(&usage))
 }
 
-/// The tools that a run had called and that had not answered: what they did is not known.
+/// Names of the tools and commands that a run called and that have no result, so that their effect is unknown.
 pub(super) fn unanswered_calls(run_id: &RunId, entries: &[Entry]) -> Vec<String> {
-    // Calls have an id, and commands have none.
+    // Tool calls have an id; commands have none.
     let mut open: Vec<(Option<String>, String)> = Vec::new();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     for entry in entries.iter().filter(|entry| entry.run_id() == Some(run_id.as_str())) {
@@ -65,7 +65,7 @@ pub(super) fn unanswered_calls(run_id: &RunId, entries: &[Entry]) -> Vec<String>
             }
             (EntryKind::ToolResult, _) => {
                 for id in entry.payload["call_ids"].as_array().into_iter().flatten().map(text) {
-                    // Ids may be used again in a later step: the newest call is meant.
+                    // A later step may reuse an id: the result belongs to the newest call.
                     if let Some(position) = open.iter().rposition(|(call, _)| call.as_ref() == Some(&id)) {
                         open.remove(position);
                     }
@@ -74,7 +74,7 @@ pub(super) fn unanswered_calls(run_id: &RunId, entries: &[Entry]) -> Vec<String>
             (_, Some(TapeEventKind::CommandStart)) => {
                 let name = match TapeEvent::from_entry(entry) {
                     Some(TapeEvent::CommandStart(start)) => start.name.to_string(),
-                    // A command began, whichever it was.
+                    // Unreadable, but some command began.
                     _ => String::new(),
                 };
                 open.push((None, name));

@@ -1,4 +1,22 @@
 //! Recovery of sessions after a crash.
+//!
+//! # Design
+//!
+//! An event in flight is orphaned when the process that owns it is dead. The session actor that holds the lease of the
+//! session ends the interrupted runs and decides about their events, those of one run together:
+//!
+//! - Events resume, which means they get a turn again, if that cannot repeat an effect.
+//! - Events are given up, with a notice to the user, if a tool or an action may have had an effect, if the runner acts
+//!   outside the host, or after too many attempts.
+//! - Events are settled with the outcome they would have had: a requested cancellation, or a message that was not
+//!   addressed to the bot.
+//!
+//! # Invariants
+//!
+//! - The end of the runs, the adoption of resumed events and the outcomes of all others are one commit under the fence
+//!   of the lease. An event that another process settled or adopted meanwhile fails the commit, and recovery starts over.
+//! - Only a process of the same workspace recovers a session, because its tools work in that workspace.
+//! - The run of an event that another process has to recover stays as it is.
 
 mod interrupted_runs;
 mod recover;
@@ -16,7 +34,7 @@ use crate::closing::TurnCloser;
 use crate::intake_policy::IntakePolicy;
 use crate::lease::LeaseOwner;
 
-/// Recovers the sessions of a workspace: decides about the events and runs that dead processes left.
+/// Recovers the sessions of a workspace: decides about the orphaned events and runs of dead processes.
 pub(crate) struct SessionRecovery {
     pub(crate) tapes: TapeRepository,
     pub(crate) workspace_id: WorkspaceId,
@@ -31,17 +49,17 @@ pub(crate) struct SessionRecovery {
 }
 
 impl SessionRecovery {
-    /// Ends the runs that a dead process left on a session, and returns the events that get a turn again: those of one
-    /// run together, in order.
+    /// Ends the interrupted runs of a session, and returns the events that get a turn again: those of one run together,
+    /// in order.
     ///
     /// The caller holds the lease of the session, so none of those runs is active anywhere.
     pub(crate) async fn recover_session(&self, tape: &TapeName, fence: &Fence) -> RecoveredEvents {
         recover::recover_session(self, tape, fence).await
     }
 
-    /// Whether a dead process left this event, and it is for this one to go on with it: its channel listens here, or its
-    /// caller is gone. Where its source is no channel, it was fed in to be answered on another: nobody listens for it, so
-    /// it is anybody's who knows that one.
+    /// Returns true if this process has to recover an event: its owner is dead, and its channel listens here or its caller
+    /// has disconnected. An event whose source is not a channel was submitted for a reply on another channel; every
+    /// process with that channel may recover it.
     pub(crate) async fn is_orphaned_event(&self, event: &InFlightEvent) -> Result<bool, StoreError> {
         let source = &event.key.source;
         if !self.owner.is_orphaned(event.owner.as_deref()) {
@@ -51,28 +69,29 @@ impl SessionRecovery {
         if is_served || self.channels.get(source).is_some() {
             return Ok(is_served);
         }
-        let told = self.tapes.read_any_generation(&event.tape, &TapeSlice::single(event.entry)).await?.pop();
-        let told = told.as_ref().and_then(EventAcceptance::from_entry);
-        // One that cannot be read any more has nobody to answer.
-        Ok(told.is_none_or(|told| self.channels.get(&told.event.channel()).is_some()))
+        let entry = self.tapes.read_any_generation(&event.tape, &TapeSlice::single(event.entry)).await?.pop();
+        let accepted = entry.as_ref().and_then(EventAcceptance::from_entry);
+        // An event that cannot be read any more has no reply channel, and any process may settle it.
+        Ok(accepted.is_none_or(|accepted| self.channels.get(&accepted.event.channel()).is_some()))
     }
 
-    /// Events of a tape without an outcome: those that a dead process left to this one, and the others. A session has no
-    /// more of them than may wait in it.
+    /// Events in flight of a tape: those that this process has to recover, and the others. Their number is bounded by the
+    /// queue size of a session.
     pub(crate) async fn partition_orphaned(
         &self,
         tape: &TapeName,
     ) -> Result<(Vec<InFlightEvent>, Vec<InFlightEvent>), StoreError> {
-        let (mut left, mut others) = (Vec::new(), Vec::new());
+        let (mut orphaned, mut others) = (Vec::new(), Vec::new());
         let mut events = self.tapes.store().in_flight_events(Some(tape));
         while let Some(event) = events.next().await? {
-            let part = if self.is_orphaned_event(&event).await? { &mut left } else { &mut others };
+            let part = if self.is_orphaned_event(&event).await? { &mut orphaned } else { &mut others };
             part.push(event);
         }
-        Ok((left, others))
+        Ok((orphaned, others))
     }
 
-    /// Tools of a session work in its workspace, so only a host of that workspace may go on with it.
+    /// Returns true if a tape belongs to the workspace of this host. Tools of a session work in its workspace, so only a
+    /// host of that workspace may recover the session.
     pub(crate) fn is_workspace_tape(&self, record: &TapeRecord) -> bool {
         record.workspace.as_ref() == Some(&self.workspace_id)
     }

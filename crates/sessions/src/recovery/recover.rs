@@ -1,5 +1,5 @@
-//! After a crash: what a dead process left is ended or taken up again, and nothing is done twice that may have been
-//! done.
+//! Decisions about the orphaned events of a session: resume, give up or settle. No effect that may have happened is
+//! repeated.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,46 +22,46 @@ use super::SessionRecovery;
 use super::interrupted_runs::{end_interrupted_runs, run_entries, unanswered_calls};
 use super::unaddressed::is_unaddressed;
 
-/// How often an event is taken up again before it is given up: it may be what kills the host.
+/// Maximum number of recoveries of an event before it is given up: it may be the cause of the crashes.
 const MAX_ADOPTIONS: u32 = 3;
-/// How often that is tried again when another process does the same.
+/// Maximum number of retries when another process recovers the same events.
 const RECOVERY_CONFLICT_RETRIES: usize = 8;
 
-/// What becomes of events that a dead process left.
+/// Decision about orphaned events.
 enum RecoveryVerdict {
-    /// They have a turn again.
+    /// Another turn.
     Resume,
-    /// They end, and the user is told this.
+    /// Failure, with this notice to the user.
     GiveUp(String),
-    /// They end like this, as they would have.
+    /// Outcome that they would have had.
     Settle(Outcome),
 }
 
-/// Events that a dead process left, and worked on together.
+/// Orphaned events that were served together.
 struct OrphanedEvents {
     events: Vec<InFlightEvent>,
-    /// The run that was cut off.
+    /// Interrupted run that served them.
     run: Option<RunRecord>,
-    /// The events as they were accepted; one that cannot be read any more is missing.
+    /// Events as accepted, without those that cannot be read any more.
     accepted: Vec<AcceptedEvent>,
-    /// The reason that one of them must not have a turn.
+    /// Reason why one of them must not get a turn.
     no_turn_reason: Option<String>,
 }
 
-/// Events that are to have a turn again, those of each turn together.
+/// Events that get a turn again, those of each turn together.
 pub(super) type RecoveredEvents = Result<Vec<Vec<AcceptedEvent>>, StoreError>;
 
-/// Ends the runs that a dead process left on a session, and gives the events that are to have a turn again: those of
-/// one run together, in order.
+/// Ends the interrupted runs of a session, and returns the events that get a turn again: those of one run together, in
+/// order.
 ///
-/// The caller holds the session's lease, so none of those runs can be going on anywhere.
+/// The caller holds the lease of the session, so none of those runs is active anywhere.
 pub(super) async fn recover_session(recovery: &SessionRecovery, tape: &TapeName, fence: &Fence) -> RecoveredEvents {
-    let mut said = NoticeCache::default();
+    let mut notice_cache = NoticeCache::default();
     for _ in 0..RECOVERY_CONFLICT_RETRIES {
-        match try_recover_session(recovery, tape, fence, &mut said).await {
-            // Another process was faster with one of them.
+        match try_recover_session(recovery, tape, fence, &mut notice_cache).await {
+            // Another process settled or adopted one of the events.
             Err(StoreError::EventNotInFlight { .. }) => {}
-            done => return done,
+            result => return result,
         }
     }
     Ok(Vec::new())
@@ -71,78 +71,81 @@ async fn try_recover_session(
     recovery: &SessionRecovery,
     tape: &TapeName,
     fence: &Fence,
-    said: &mut NoticeCache,
+    notice_cache: &mut NoticeCache,
 ) -> RecoveredEvents {
     let store = recovery.tapes.store();
-    let (events, not_ours) = recovery.partition_orphaned(tape).await?;
+    let (events, others) = recovery.partition_orphaned(tape).await?;
     let mut runs = open_runs_with_children(store.as_ref(), tape).await?;
     runs.retain(|run| !recovery.active_runs.contains(&run.run_id));
-    // What an event that is not judged here was in stays as it is: whoever judges it must find its run.
-    runs.retain(|run| !not_ours.iter().any(|event| is_event_of_run(event, run)));
+    // The process that recovers one of the other events must find its run as it is.
+    runs.retain(|run| !others.iter().any(|event| is_event_of_run(event, run)));
     if events.is_empty() && runs.is_empty() {
         return Ok(Vec::new());
     }
     let now = recovery.clock.now();
-    let me = recovery.owner.name().to_owned();
+    let owner_name = recovery.owner.name().to_owned();
     let mut batch = Batch { fence: Some(fence.clone()), ..Batch::new() };
-    let acted = end_interrupted_runs(recovery, tape, &runs, &mut batch).await?;
-    // Who took them up before died too, before a new run had begun: they are still those of the run that was cut off.
-    for taken in events.iter().filter_map(|event| event.ingestion.as_ref()) {
-        if !runs.iter().any(|run| run.run_id == taken.run_id) {
-            runs.extend(store.run(&taken.run_id).await?);
+    let actions = end_interrupted_runs(recovery, tape, &runs, &mut batch).await?;
+    // A process may have died after it adopted events and before their new run began: such events still belong to the run
+    // that was interrupted first.
+    for ingestion in events.iter().filter_map(|event| event.ingestion.as_ref()) {
+        if !runs.iter().any(|run| run.run_id == ingestion.run_id) {
+            runs.extend(store.run(&ingestion.run_id).await?);
         }
     }
-    let mut groups = Vec::new();
+    let mut resumed = Vec::new();
     let mut deliveries = Vec::new();
-    for mut left in group_by_run(events, &runs) {
-        load_accepted_events(recovery, tape, &mut left).await?;
-        let items = std::mem::take(&mut left.accepted);
-        let verdict = judge_orphaned(recovery, &left, &items, &runs, &acted).await?;
-        let run_id = left.run.as_ref().map(|run| run.run_id.clone());
+    for mut orphaned in group_by_run(events, &runs) {
+        load_accepted_events(recovery, tape, &mut orphaned).await?;
+        let accepted = std::mem::take(&mut orphaned.accepted);
+        let verdict = judge_orphaned(recovery, &orphaned, &accepted, &runs, &actions).await?;
+        let run_id = orphaned.run.as_ref().map(|run| run.run_id.clone());
         match verdict {
             RecoveryVerdict::Resume => {
-                // The first in line may have been what the process died of; those behind it only waited.
-                let was_worked_on = run_id.is_some() || groups.is_empty();
-                for event in left.events {
+                // Events without a run were queued, except the first, which may have caused the crash.
+                let was_in_progress = run_id.is_some() || resumed.is_empty();
+                for event in orphaned.events {
                     batch.push(Fact::AdoptEvent {
                         key: event.key,
                         from: event.owner,
-                        owner: me.clone(),
-                        was_in_progress: was_worked_on,
+                        owner: owner_name.clone(),
+                        was_in_progress,
                     });
                 }
-                groups.push(items);
+                resumed.push(accepted);
             }
             RecoveryVerdict::Settle(outcome) => {
-                for event in left.events {
+                for event in orphaned.events {
                     let (key, outcome, run_id) = (event.key, outcome.clone(), run_id.clone());
                     batch.push(Fact::SettleEvent { key, outcome, run_id });
                 }
-                let ended =
-                    |item: AcceptedEvent| (item.into_settled(outcome.clone(), run_id.clone()), 0..0, Vec::new());
-                deliveries.extend(items.into_iter().map(ended));
+                let settled =
+                    |event: AcceptedEvent| (event.into_settled(outcome.clone(), run_id.clone()), 0..0, Vec::new());
+                deliveries.extend(accepted.into_iter().map(settled));
             }
-            RecoveryVerdict::GiveUp(why) => {
-                let error = TurnError::Run(RunError { message: why, code: None });
-                let group = TurnBatch::new(items);
-                let said = said.prepare_once(&recovery.closer.notices, &left.events, group.as_ref(), &error).await;
-                let notice = said.text.unwrap_or_else(|| error.public_message());
+            RecoveryVerdict::GiveUp(message) => {
+                let error = TurnError::Run(RunError { message, code: None });
+                let turn_batch = TurnBatch::new(accepted);
+                let prepared = notice_cache
+                    .prepare_once(&recovery.closer.notices, &orphaned.events, turn_batch.as_ref(), &error)
+                    .await;
+                let notice = prepared.text.unwrap_or_else(|| error.public_message());
                 let entry = EntryDraft::error("turn", &notice);
                 let entry = run_id.as_ref().map_or(entry.clone(), |run_id| entry.with_run_id(run_id));
-                for entry in std::iter::once(entry).chain(said.dispatch_entry) {
+                for entry in std::iter::once(entry).chain(prepared.dispatch_entry) {
                     batch.append(tape, EntryDraft { date: Some(now.into()), ..entry });
                 }
                 let outcome = Outcome::Failed { notice, code: Some(error.code()) };
-                for event in left.events {
+                for event in orphaned.events {
                     let run_id = run_id.clone();
                     batch.push(Fact::SettleEvent { key: event.key, outcome: outcome.clone(), run_id });
                 }
-                // One notice, to whoever would have been answered.
-                let Some(TurnBatch { lead, others, .. }) = group else { continue };
-                let other =
-                    |item: AcceptedEvent| (item.into_settled(outcome.clone(), run_id.clone()), 0..0, Vec::new());
-                deliveries.extend(others.into_iter().map(other));
-                let outbounds = recovery.closer.outbound_rows(&lead.key, said.outbound, now);
+                // One notice, to the sender of the event that the turn would have replied to.
+                let Some(TurnBatch { lead, others, .. }) = turn_batch else { continue };
+                let settled =
+                    |event: AcceptedEvent| (event.into_settled(outcome.clone(), run_id.clone()), 0..0, Vec::new());
+                deliveries.extend(others.into_iter().map(settled));
+                let outbounds = recovery.closer.outbound_rows(&lead.key, prepared.outbound, now);
                 let first_row = batch.facts.len();
                 batch.facts.extend(outbounds.iter().cloned().map(Fact::EnqueueOutbound));
                 deliveries.push((lead.into_settled(outcome, run_id), first_row..batch.facts.len(), outbounds));
@@ -156,52 +159,53 @@ async fn try_recover_session(
         chats.extend(recovery.outbox.enqueue(EventDelivery { rows, ..delivery }));
     }
     recovery.outbox.wait_for_capacity(&chats).await;
-    Ok(groups)
+    Ok(resumed)
 }
 
-/// Decides about events that were worked on together; `acted` are the actions of every interrupted run.
+/// Decides about events that were served together; `actions` are the platform actions of every interrupted run.
 async fn judge_orphaned(
     recovery: &SessionRecovery,
-    left: &OrphanedEvents,
+    orphaned: &OrphanedEvents,
     accepted: &[AcceptedEvent],
     runs: &[RunRecord],
-    acted: &HashMap<RunId, RecordedActions>,
+    actions: &HashMap<RunId, RecordedActions>,
 ) -> Result<RecoveryVerdict, StoreError> {
-    if accepted.len() != left.events.len() {
+    if accepted.len() != orphaned.events.len() {
         return Ok(RecoveryVerdict::GiveUp("I was interrupted, and what was asked can no longer be read.".to_owned()));
     }
-    if let Some(run) = &left.run {
-        let mut open = unanswered_calls(&run.run_id, &run_entries(recovery, run).await?);
-        open.retain(|name| !recovery.tools.get(name).is_some_and(|tool| tool.is_read_only()));
-        let (acting, done) = collect_family_actions(run, runs, acted);
-        open.extend(acting);
-        return Ok(decide_recovery(&left.events, Some((run, &open, &done))));
+    if let Some(run) = &orphaned.run {
+        let mut unanswered = unanswered_calls(&run.run_id, &run_entries(recovery, run).await?);
+        unanswered.retain(|name| !recovery.tools.get(name).is_some_and(|tool| tool.is_read_only()));
+        let (unfinished, finished) = collect_family_actions(run, runs, actions);
+        unanswered.extend(unfinished);
+        return Ok(decide_recovery(&orphaned.events, Some((run, &unanswered, &finished))));
     }
-    if let Some(reason) = &left.no_turn_reason {
+    if let Some(reason) = &orphaned.no_turn_reason {
         return Ok(RecoveryVerdict::GiveUp(reason.clone()));
     }
-    if let ([event], [item]) = (left.events.as_slice(), accepted)
-        && is_unaddressed(&recovery.tapes, &recovery.intake_policy, event, &item.inbound).await?
+    if let ([event], [accepted]) = (orphaned.events.as_slice(), accepted)
+        && is_unaddressed(&recovery.tapes, &recovery.intake_policy, event, &accepted.inbound).await?
     {
         return Ok(RecoveryVerdict::Settle(Outcome::Dropped));
     }
-    Ok(decide_recovery(&left.events, None))
+    Ok(decide_recovery(&orphaned.events, None))
 }
 
-/// Whether a run worked on an event.
+/// Returns true if a run served or ingested an event.
 fn is_event_of_run(event: &InFlightEvent, run: &RunRecord) -> bool {
-    let is_taken = event.ingestion.as_ref().is_some_and(|taken| taken.run_id == run.run_id);
-    is_taken || run.event == event.key || run.others.contains(&event.key)
+    let is_ingested = event.ingestion.as_ref().is_some_and(|ingestion| ingestion.run_id == run.run_id);
+    is_ingested || run.event == event.key || run.others.contains(&event.key)
 }
 
-/// Events in the groups in which they were worked on, in the order they came.
+/// Groups events by the run that served them, in the order of their acceptance. An event without a run is alone.
 fn group_by_run(events: Vec<InFlightEvent>, runs: &[RunRecord]) -> Vec<OrphanedEvents> {
     let mut groups: Vec<OrphanedEvents> = Vec::new();
     for event in events {
         let run = runs.iter().find(|run| run.parent.is_none() && is_event_of_run(&event, run));
-        let same = |left: &&mut OrphanedEvents| left.run.as_ref().map(|run| &run.run_id) == run.map(|run| &run.run_id);
-        match groups.iter_mut().filter(|_| run.is_some()).find(same) {
-            Some(left) => left.events.push(event),
+        let has_same_run =
+            |group: &&mut OrphanedEvents| group.run.as_ref().map(|run| &run.run_id) == run.map(|run| &run.run_id);
+        match groups.iter_mut().filter(|_| run.is_some()).find(has_same_run) {
+            Some(group) => group.events.push(event),
             None => groups.push(OrphanedEvents {
                 run: run.cloned(),
                 events: vec![event],
@@ -213,11 +217,11 @@ fn group_by_run(events: Vec<InFlightEvent>, runs: &[RunRecord]) -> Vec<OrphanedE
     groups
 }
 
-/// Whether events can have a turn again; `open` are the tools and actions of their run whose effect is not known, `done`
-/// the actions that have ended: the next run would not know of them.
+/// Decides whether events get a turn again. With the run come the names of its tools and actions of unknown effect, and of
+/// its finished actions, which the next run would not know about.
 fn decide_recovery(events: &[InFlightEvent], run: Option<(&RunRecord, &[String], &[String])>) -> RecoveryVerdict {
-    let tried = events.iter().map(|event| event.adoptions).max().unwrap_or_default();
-    if let Some((run, open, done)) = run {
+    let adoptions = events.iter().map(|event| event.adoptions).max().unwrap_or_default();
+    if let Some((run, unanswered, finished)) = run {
         if run.bypasses_host && run.status != RunStatus::Created {
             return RecoveryVerdict::GiveUp(
                 "I was interrupted while I worked on this, and cannot tell what was done. I did not try again: please \
@@ -225,56 +229,56 @@ fn decide_recovery(events: &[InFlightEvent], run: Option<(&RunRecord, &[String],
                     .to_owned(),
             );
         }
-        if !open.is_empty() {
+        if !unanswered.is_empty() {
             return RecoveryVerdict::GiveUp(format!(
                 "I was interrupted while {} was at work, and cannot tell whether it finished. I did not try again: \
                  please check, and ask again if something is missing.",
-                open.join(", ")
+                unanswered.join(", ")
             ));
         }
-        if !done.is_empty() {
+        if !finished.is_empty() {
             return RecoveryVerdict::GiveUp(format!(
                 "I was interrupted after {} was asked for. I did not begin again, so that it is not done twice: please \
                  check, and ask again if something is missing.",
-                done.join(", ")
+                finished.join(", ")
             ));
         }
     }
     if run.is_some_and(|(run, ..)| run.cancel_requested) {
         return RecoveryVerdict::Settle(Outcome::Cancelled);
     }
-    if tried >= MAX_ADOPTIONS {
+    if adoptions >= MAX_ADOPTIONS {
         return RecoveryVerdict::GiveUp(format!(
             "I was interrupted {} times while I worked on this, and gave up.",
-            tried + 1
+            adoptions + 1
         ));
     }
     RecoveryVerdict::Resume
 }
 
-/// Reads events as they were accepted.
+/// Loads events as they were accepted.
 async fn load_accepted_events(
     recovery: &SessionRecovery,
     tape: &TapeName,
-    left: &mut OrphanedEvents,
+    orphaned: &mut OrphanedEvents,
 ) -> Result<(), StoreError> {
-    for event in &left.events {
-        let told = recovery.tapes.read_any_generation(tape, &TapeSlice::single(event.entry)).await?.pop();
-        let Some(accepted) = told.as_ref().and_then(EventAcceptance::from_entry) else { continue };
-        let Ok(own) = accepted.binding.as_ref().map(StoredBinding::parse).transpose() else { continue };
+    for event in &orphaned.events {
+        let entry = recovery.tapes.read_any_generation(tape, &TapeSlice::single(event.entry)).await?.pop();
+        let Some(accepted) = entry.as_ref().and_then(EventAcceptance::from_entry) else { continue };
+        let Ok(own_binding) = accepted.binding.as_ref().map(StoredBinding::parse).transpose() else { continue };
         let inbound = InboundEvent::new(*accepted.event).with_accepted_at(event.accepted_at);
-        left.no_turn_reason = left.no_turn_reason.take().or(accepted.without_turn);
+        orphaned.no_turn_reason = orphaned.no_turn_reason.take().or(accepted.without_turn);
         let kind = match inbound.command_line() {
             Some(_) => ArrivalKind::Command,
             None => ArrivalKind::Message { addressed: true },
         };
         let arrival = EventArrival { kind, ..EventArrival::follow_up() };
-        left.accepted.push(AcceptedEvent {
-            is_lead: left.run.as_ref().is_some_and(|run| run.event == event.key),
+        orphaned.accepted.push(AcceptedEvent {
+            is_lead: orphaned.run.as_ref().is_some_and(|run| run.event == event.key),
             key: event.key.clone(),
             entry: event.entry,
-            own_binding: own.map(Arc::new),
-            message_entry: event.ingestion.as_ref().map(|taken| taken.message),
+            own_binding: own_binding.map(Arc::new),
+            message_entry: event.ingestion.as_ref().map(|ingestion| ingestion.message),
             is_caller_gone: true,
             ..AcceptedEvent::new(inbound, event.session.clone(), arrival)
         });

@@ -10,7 +10,7 @@ fn event_key(id: &str) -> EventKey {
     EventKey { source: "wire".into(), bot_id: String::new(), event_id: id.into() }
 }
 
-/// An event that a dead process left; a run may have taken it in.
+/// An orphaned event, which a run may have ingested.
 fn orphaned_event(id: &str, entry: u64, run: Option<&str>) -> InFlightEvent {
     InFlightEvent {
         key: event_key(id),
@@ -68,12 +68,12 @@ fn unanswered_call_names(drafts: Vec<EntryDraft>) -> Vec<String> {
 fn give_up_notice(verdict: RecoveryVerdict) -> String {
     match verdict {
         RecoveryVerdict::GiveUp(notice) => notice,
-        RecoveryVerdict::Resume | RecoveryVerdict::Settle(_) => panic!("it was not given up"),
+        RecoveryVerdict::Resume | RecoveryVerdict::Settle(_) => panic!("the events were not given up"),
     }
 }
 
 #[test]
-fn a09_the_events_of_a_run_return_together_and_the_others_alone() {
+fn a09_events_of_a_run_are_recovered_together_and_the_others_alone() {
     let events = vec![
         orphaned_event("a", 1, Some("r1")),
         orphaned_event("b", 2, None),
@@ -81,30 +81,30 @@ fn a09_the_events_of_a_run_return_together_and_the_others_alone() {
         orphaned_event("d", 4, None),
     ];
     let groups = group_by_run(events, &[run_record("r1", "a"), run_record("r2", "d")]);
-    let told: Vec<(Option<&str>, Vec<&str>)> = groups
+    let recovered: Vec<(Option<&str>, Vec<&str>)> = groups
         .iter()
-        .map(|left| {
-            let ids = left.events.iter().map(|event| event.key.event_id.as_str()).collect();
-            (left.run.as_ref().map(|run| run.run_id.as_str()), ids)
+        .map(|group| {
+            let ids = group.events.iter().map(|event| event.key.event_id.as_str()).collect();
+            (group.run.as_ref().map(|run| run.run_id.as_str()), ids)
         })
         .collect();
-    // The run of `d` had begun and taken nothing in.
-    assert_eq!(told, [(Some("r1"), vec!["a", "c"]), (None, vec!["b"]), (Some("r2"), vec!["d"])]);
+    // The run of `d` had begun and ingested nothing.
+    assert_eq!(recovered, [(Some("r1"), vec!["a", "c"]), (None, vec!["b"]), (Some("r2"), vec!["d"])]);
 }
 
 #[test]
-fn x02_events_that_became_one_turn_return_together_although_their_run_took_nothing_in() {
-    let began = RunRecord { others: vec![event_key("a"), event_key("b")], ..run_record("r", "c") };
+fn x02_events_of_one_turn_are_recovered_together_even_if_their_run_ingested_nothing() {
+    let run = RunRecord { others: vec![event_key("a"), event_key("b")], ..run_record("r", "c") };
     let groups = group_by_run(
         vec![orphaned_event("a", 1, None), orphaned_event("b", 2, None), orphaned_event("c", 3, None)],
-        &[began],
+        &[run],
     );
     assert_eq!(groups.len(), 1);
     assert_eq!(groups[0].events.len(), 3);
 }
 
 #[test]
-fn x02_a_call_without_a_result_is_open_and_ids_may_come_again() {
+fn x02_a_call_without_a_result_is_unanswered_even_if_its_id_was_used_before() {
     let done = ToolOutput::ok("done");
     assert_eq!(unanswered_call_names(vec![EntryDraft::tool_call(&[tool_call("1", "bash")])]), ["bash"]);
     assert!(
@@ -114,30 +114,33 @@ fn x02_a_call_without_a_result_is_open_and_ids_may_come_again() {
         ])
         .is_empty()
     );
-    let again = vec![
+    let reused_id = vec![
         EntryDraft::tool_call(&[tool_call("1", "bash")]),
         EntryDraft::tool_result("1", &done),
         EntryDraft::tool_call(&[tool_call("1", "mail"), tool_call("2", "bash")]),
         EntryDraft::tool_result("2", &done),
     ];
-    assert_eq!(unanswered_call_names(again), ["mail"]);
+    assert_eq!(unanswered_call_names(reused_id), ["mail"]);
 }
 
 #[test]
-fn x02_a_command_that_began_and_did_not_end_is_open() {
-    let began = || EntryDraft::event("command.start", json!({ "raw": ",bash", "name": "bash" }));
-    assert_eq!(unanswered_call_names(vec![began()]), ["bash"]);
-    assert!(unanswered_call_names(vec![began(), EntryDraft::event("command", json!({ "name": "bash" }))]).is_empty());
+fn x02_a_command_that_began_and_did_not_end_is_unanswered() {
+    let command_start = || EntryDraft::event("command.start", json!({ "raw": ",bash", "name": "bash" }));
+    assert_eq!(unanswered_call_names(vec![command_start()]), ["bash"]);
+    assert!(
+        unanswered_call_names(vec![command_start(), EntryDraft::event("command", json!({ "name": "bash" }))])
+            .is_empty()
+    );
 }
 
 #[test]
-fn x02_what_another_run_left_open_is_not_this_ones() {
+fn x02_unanswered_calls_of_another_run_are_not_counted() {
     let entries = to_entries(vec![EntryDraft::tool_call(&[tool_call("1", "bash")])]);
     assert!(unanswered_calls(&RunId::new("another"), &entries).is_empty());
 }
 
 #[test]
-fn x02_events_are_taken_up_only_when_nothing_of_unknown_effect_was_begun() {
+fn x02_events_resume_only_if_nothing_of_unknown_effect_was_begun() {
     let events = [orphaned_event("a", 1, Some("r"))];
     assert!(matches!(decide_recovery(&events, None), RecoveryVerdict::Resume));
     assert!(matches!(decide_recovery(&events, Some((&run_record("r", "a"), &[], &[]))), RecoveryVerdict::Resume));
@@ -155,17 +158,17 @@ fn x02_events_are_taken_up_only_when_nothing_of_unknown_effect_was_begun() {
 }
 
 #[test]
-fn x02_an_event_that_may_be_what_kills_the_host_is_given_up() {
-    let tried = |adoptions| [InFlightEvent { adoptions, ..orphaned_event("a", 1, None) }];
-    assert!(matches!(decide_recovery(&tried(2), None), RecoveryVerdict::Resume));
-    assert!(give_up_notice(decide_recovery(&tried(3), None)).contains("interrupted 4 times"));
+fn x02_an_event_that_may_crash_the_host_is_given_up() {
+    let adopted = |adoptions| [InFlightEvent { adoptions, ..orphaned_event("a", 1, None) }];
+    assert!(matches!(decide_recovery(&adopted(2), None), RecoveryVerdict::Resume));
+    assert!(give_up_notice(decide_recovery(&adopted(3), None)).contains("interrupted 4 times"));
 }
 
 #[test]
-fn g10_a_run_that_was_to_be_cancelled_is_not_taken_up() {
-    let asked = RunRecord { cancel_requested: true, ..run_record("r", "a") };
+fn g10_events_of_a_run_with_a_requested_cancellation_do_not_resume() {
+    let cancelled = RunRecord { cancel_requested: true, ..run_record("r", "a") };
     assert!(matches!(
-        decide_recovery(&[orphaned_event("a", 1, Some("r"))], Some((&asked, &[], &[]))),
+        decide_recovery(&[orphaned_event("a", 1, Some("r"))], Some((&cancelled, &[], &[]))),
         RecoveryVerdict::Settle(Outcome::Cancelled)
     ));
 }

@@ -1,4 +1,4 @@
-//! What was said to somebody else, and left by a process that died before it could let it go.
+//! Orphaned messages that were not addressed to the bot, and whose process died before it dropped them.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use capstan_tape::{
 
 use crate::intake_policy::IntakePolicy;
 
-/// How many entries are read at once.
+/// Page size for reading entries.
 const UNADDRESSED_PAGE_SIZE: usize = 100;
 
-/// Whether an event was not meant for the bot when it was accepted: not addressed to it, and nobody had spoken to it
-/// within the active window of its channel. The tape tells who had.
+/// Returns true if an event was not for the bot when it was accepted: it is not addressed to the bot, and the tape has no
+/// addressed event within the active window of the channel before it.
 pub(super) async fn is_unaddressed(
     tapes: &TapeRepository,
     policy: &IntakePolicy,
@@ -23,20 +23,20 @@ pub(super) async fn is_unaddressed(
 ) -> Result<bool, StoreError> {
     let window = policy.options_for(inbound).debounce.and_then(|debounce| debounce.active_window);
     let Some(window) = window.filter(|_| !is_addressed_or_command(inbound)) else { return Ok(false) };
-    let opened = last_addressed_at(tapes, &event.tape, event.entry, event.accepted_at, window).await?;
-    Ok(opened.is_none())
+    let addressed_at = last_addressed_at(tapes, &event.tape, event.entry, event.accepted_at, window).await?;
+    Ok(addressed_at.is_none())
 }
 
-/// When somebody last spoke to the bot before an entry, if that was within the window before this moment.
+/// Time of the last addressed event before an entry, if it is within the window before `accepted_at`.
 async fn last_addressed_at(
     tapes: &TapeRepository,
     tape: &TapeName,
     before: EntryId,
-    moment: Timestamp,
+    accepted_at: Timestamp,
     window: Duration,
 ) -> Result<Option<Timestamp>, StoreError> {
     let millis = i64::try_from(window.as_millis()).unwrap_or(i64::MAX);
-    let earliest = moment.plus_millis(millis.saturating_neg());
+    let earliest = accepted_at.plus_millis(millis.saturating_neg());
     let mut slice = TapeSlice {
         up_to: Some(EntryId(before.0.saturating_sub(1))),
         kinds: vec![EntryKind::Event],

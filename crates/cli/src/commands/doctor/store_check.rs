@@ -258,9 +258,9 @@ fn check_conservation(report: &ConservationReport) -> CheckResult {
         .iter()
         .map(|one| format!("missing: event {} of {} on tape {}", one.event.event_id, one.event.source, one.tape));
     let surplus = report.surplus.iter().map(|one| {
-        let (event, why) = (&one.standing.event, serde_json::to_value(one.why).unwrap_or_default());
+        let (event, why) = (&one.event.event, serde_json::to_value(one.why).unwrap_or_default());
         let why = why.as_str().unwrap_or_default().replace('_', " ");
-        format!("surplus: event {} of {} on tape {} ({why})", event.event_id, event.source, one.standing.tape)
+        format!("surplus: event {} of {} on tape {} ({why})", event.event_id, event.source, one.event.tape)
     });
     let unreadable =
         report.unreadable.iter().map(|one| format!("unreadable: entry {} of tape {}", one.entry, one.tape));

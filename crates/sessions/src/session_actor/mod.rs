@@ -1,0 +1,340 @@
+//! Session actor: serves one active session, with one turn at a time, under one lease.
+//!
+//! # Design
+//!
+//! The first reservation of a session starts its actor; see [`crate::active_sessions`]. The actor receives accepted
+//! events, also while a turn runs, and its [`SessionMailbox`] decides about each: it waits for a turn, interrupts the
+//! running turn, is offered to the run of that turn (steering), runs concurrently as a command, or is dropped. An actor
+//! without work releases its lease and is passivated. [`turns`] has the sequence of a turn.
+//!
+//! # Invariants
+//!
+//! - A turn and its concurrent commands write under the lease of the session: the fence of the lease guards every commit.
+//! - Orphaned events of a session are recovered before its first turn, and get their turns before newer events.
+//! - The lease is not released while a sender relies on it.
+//! - When the host stops, queued events stay in the store for the next start.
+
+mod turns;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use capstan_delivery::Outbox;
+use capstan_protocol::{AdmissionMode, Binding, Clock, Outcome, TapeName};
+use capstan_runs::{ActiveTurn, BindingResolver};
+use capstan_tape::{Batch, Fact, Fence, TapeRepository};
+use capstan_turn::{EventArrival, MailboxDecision, SessionActivity, SessionMailbox, TurnError};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::accepted_event::{AcceptedEvent, TurnBatch};
+use crate::active_sessions::{ActiveSessions, SessionInbox, SessionSignal, SessionStart};
+use crate::closing::{CloseOrder, TurnCloser};
+use crate::lease::LeaseClaim;
+use crate::lease_keeper::LeaseKeeper;
+use crate::lifecycle::HostLifecycle;
+use crate::recovery::SessionRecovery;
+use crate::running_turns::RunningTurns;
+use crate::turn_executor::TurnExecutor;
+
+/// Components that every session actor works with.
+pub(crate) struct SessionParts {
+    pub(crate) sessions: ActiveSessions,
+    pub(crate) running_turns: RunningTurns,
+    pub(crate) lifecycle: HostLifecycle,
+    pub(crate) leases: LeaseKeeper,
+    pub(crate) bindings: BindingResolver,
+    pub(crate) recovery: Arc<SessionRecovery>,
+    pub(crate) executor: TurnExecutor,
+    pub(crate) closer: Arc<TurnCloser>,
+    pub(crate) outbox: Outbox,
+    pub(crate) tapes: TapeRepository,
+    pub(crate) clock: Clock,
+    /// A sweep has checked every session, and further sweeps follow periodically.
+    pub(crate) is_sweeping: AtomicBool,
+}
+
+/// Maximum number of commands that run concurrently with a turn.
+const MAX_CONCURRENT_COMMANDS: usize = 8;
+
+/// Actor of one session. It ends when it has no work.
+pub(crate) struct SessionActor {
+    parts: Arc<SessionParts>,
+    tape: TapeName,
+    claim: Arc<LeaseClaim>,
+    inbox: SessionInbox,
+    mailbox: SessionMailbox<AcceptedEvent>,
+    /// Events offered to the run of the current turn.
+    offered_events: Vec<AcceptedEvent>,
+    activated_at: Instant,
+    /// The lease, while this actor holds it.
+    fence: Option<Fence>,
+    /// The session has been checked for orphaned events, which precedes its first turn.
+    is_recovered: bool,
+    /// Recovery was requested, and takes place even if there is no turn.
+    needs_recovery: bool,
+    /// A turn is running, or waits for the lease.
+    is_in_turn: bool,
+    /// Commands that run concurrently with the turn.
+    concurrent_commands: JoinSet<()>,
+    /// Orders turns of this session that end at the same time.
+    close_order: CloseOrder,
+}
+
+/// State of the actor when it receives a signal.
+#[derive(Clone, Copy)]
+enum SessionPhase<'a> {
+    Idle,
+    InTurn(&'a ActiveTurn),
+}
+
+impl SessionActor {
+    pub(crate) fn new(parts: Arc<SessionParts>, start: SessionStart) -> Self {
+        // A sweeping host has checked every session, and checks again. A lease acquired together with an event was free,
+        // so no process died while it held the lease.
+        let is_recovered = parts.is_sweeping.load(Ordering::SeqCst);
+        Self {
+            parts,
+            tape: start.tape,
+            claim: start.claim,
+            inbox: start.inbox,
+            mailbox: SessionMailbox::default(),
+            offered_events: Vec::new(),
+            activated_at: Instant::now(),
+            fence: None,
+            is_recovered,
+            needs_recovery: false,
+            is_in_turn: false,
+            concurrent_commands: JoinSet::new(),
+            close_order: Arc::default(),
+        }
+    }
+
+    /// Serves the session until it is passivated or the host stops. Queued events of a stopped host stay in the store.
+    pub(crate) async fn run(mut self) {
+        loop {
+            while let Some(event) = self.inbox.try_next_event() {
+                self.receive_event(*event, SessionPhase::Idle);
+            }
+            self.check_recovery_request();
+            if self.parts.lifecycle.stop_token.is_cancelled() {
+                break;
+            }
+            let now = self.now();
+            self.mailbox.expire_window(now);
+            match self.mailbox.next_turn(now).and_then(TurnBatch::new) {
+                Some(batch) => {
+                    self.enter_turn();
+                    Box::pin(self.run_next_turn(batch)).await;
+                    self.leave_turn();
+                }
+                // Boxed, because it is rare and its large future would be part of every actor.
+                None if self.needs_recovery => Box::pin(self.recover_without_turn()).await,
+                None => {
+                    if self.try_passivate().await {
+                        return;
+                    }
+                    self.wait_for_signal().await;
+                }
+            }
+        }
+        while self.concurrent_commands.join_next().await.is_some() {}
+        self.release_lease().await;
+        // Not passivated: a remaining reservation finds the inbox closed, and removes the session.
+    }
+
+    fn now(&self) -> Duration {
+        self.activated_at.elapsed()
+    }
+
+    /// Waits for a signal, the next wakeup of the mailbox, the end of a command, or the stop of the host.
+    async fn wait_for_signal(&mut self) {
+        let next_wakeup = self.mailbox.next_wakeup().map(|after| self.activated_at + after);
+        tokio::select! {
+            signal = self.inbox.next_signal() => self.handle_signal(signal, SessionPhase::Idle),
+            () = wait_until(next_wakeup) => {}
+            Some(_) = self.concurrent_commands.join_next() => {}
+            () = self.parts.lifecycle.stop_token.cancelled() => {}
+        }
+    }
+
+    /// Releases the lease and passivates the session, if it has no work. Returns true if the actor may end.
+    async fn try_passivate(&mut self) -> bool {
+        if !self.mailbox.is_empty() || self.mailbox.next_wakeup().is_some() || !self.concurrent_commands.is_empty() {
+            return false;
+        }
+        if self.fence.is_some() {
+            if !self.parts.sessions.begin_release(&self.tape) {
+                return false;
+            }
+            self.release_lease().await;
+            self.parts.sessions.end_release(&self.tape);
+        }
+        self.parts.sessions.passivate(&self.tape)
+    }
+
+    async fn release_lease(&mut self) {
+        if self.fence.take().is_some() {
+            let batch = Batch { facts: vec![self.claim.release_fact()], ..Batch::new() };
+            if let Err(error) = self.parts.tapes.store().commit(batch).await {
+                // The lease is void as soon as the claim is dropped.
+                tracing::warn!(tape = %self.tape, %error, "cannot release the lease of a session");
+            }
+        }
+    }
+
+    fn handle_signal(&mut self, signal: SessionSignal, phase: SessionPhase<'_>) {
+        match signal {
+            SessionSignal::Event(event) => self.receive_event(*event, phase),
+            SessionSignal::Wake => self.check_recovery_request(),
+        }
+    }
+
+    fn check_recovery_request(&mut self) {
+        if self.parts.sessions.take_recovery_request(&self.tape) {
+            self.is_recovered = false;
+            self.needs_recovery = true;
+        }
+    }
+
+    /// Receives an event, and the lease if the commit of the event acquired it.
+    fn receive_event(&mut self, mut event: AcceptedEvent, phase: SessionPhase<'_>) {
+        self.fence = event.lease.take().or(self.fence.take());
+        self.admit(event, phase);
+        self.parts.sessions.record_received(&self.tape, self.is_in_turn || self.mailbox.is_ready());
+    }
+
+    /// Marks the session as busy: events that arrive from now on arrive during a turn.
+    fn enter_turn(&mut self) {
+        self.is_in_turn = true;
+        self.parts.sessions.set_busy(&self.tape, true);
+    }
+
+    /// Ends the busy state of the last turn; the session stays busy if another turn can begin.
+    fn leave_turn(&mut self) {
+        self.is_in_turn = false;
+        self.parts.sessions.set_busy(&self.tape, self.mailbox.is_ready());
+    }
+
+    fn admit(&mut self, event: AcceptedEvent, phase: SessionPhase<'_>) {
+        let activity = match phase {
+            SessionPhase::Idle => SessionActivity::Idle,
+            SessionPhase::InTurn(_) => SessionActivity::Busy,
+        };
+        let arrival = match phase {
+            SessionPhase::InTurn(active) => effective_arrival(active, &event),
+            SessionPhase::Idle => event.arrival,
+        };
+        let now = self.now();
+        match self.mailbox.admit(event, &arrival, activity, now) {
+            MailboxDecision::Wait => {}
+            MailboxDecision::Interrupt => {
+                if let SessionPhase::InTurn(active) = phase {
+                    active.is_interrupted.store(true, Ordering::SeqCst);
+                    active.cancel_token.cancel();
+                }
+            }
+            MailboxDecision::Steer(event) => {
+                let rejected = match phase {
+                    SessionPhase::InTurn(active) => self.offer_to_run(active, event),
+                    SessionPhase::Idle => Some(event),
+                };
+                self.mailbox.requeue(rejected.into_iter().collect(), |event| event.entry);
+            }
+            MailboxDecision::RunConcurrently(event) => match &self.fence {
+                Some(fence) if self.concurrent_commands.len() < MAX_CONCURRENT_COMMANDS => {
+                    self.start_concurrent_command(event, fence.clone());
+                }
+                // Queued for a turn of its own, like other commands.
+                _ => self.mailbox.push_back(event),
+            },
+            MailboxDecision::Drop(event) => self.drop_event(event),
+        }
+    }
+
+    /// Drops an event that turned out not to be addressed to the bot, in a task of its own: a running turn does not wait
+    /// for the commit.
+    fn drop_event(&self, event: AcceptedEvent) {
+        let parts = Arc::clone(&self.parts);
+        self.parts.lifecycle.tasks.spawn(async move {
+            let settle = Fact::SettleEvent { key: event.key.clone(), outcome: Outcome::Dropped, run_id: None };
+            match parts.closer.commit_with_retry(Batch { facts: vec![settle], ..Batch::new() }).await {
+                Ok(_) => parts.outbox.enqueue_or_give_up(event.into_settled(Outcome::Dropped, None)),
+                Err(error) => tracing::error!(%error, "cannot record that an event was dropped"),
+            }
+        });
+    }
+
+    /// Acquires the lease unless the actor holds it, and receives events meanwhile. Fails when another process holds the
+    /// session for too long; returns `None` when the host stops first.
+    async fn ensure_lease(&mut self) -> Result<Option<Fence>, TurnError> {
+        if let Some(fence) = &self.fence {
+            return Ok(Some(fence.clone()));
+        }
+        let (parts, claim) = (Arc::clone(&self.parts), Arc::clone(&self.claim));
+        let acquired = parts.leases.wait_for_lease(&claim, &parts.lifecycle.cancel_token);
+        tokio::pin!(acquired);
+        let fence = loop {
+            tokio::select! {
+                fence = &mut acquired => break fence?,
+                signal = self.inbox.next_signal() => self.handle_signal(signal, SessionPhase::Idle),
+                () = parts.lifecycle.stop_token.cancelled() => return Ok(None),
+            }
+        };
+        // The lease was not free when the event was accepted: its former holder may have died.
+        self.is_recovered = false;
+        self.fence = Some(fence.clone());
+        Ok(Some(fence))
+    }
+
+    /// Recovers orphaned events although no new event needs a turn.
+    async fn recover_without_turn(&mut self) {
+        self.needs_recovery = false;
+        match self.ensure_lease().await {
+            Ok(Some(fence)) => self.recover(&fence).await,
+            Ok(None) => {}
+            Err(error) => {
+                tracing::info!(tape = %self.tape, %error, "the recovery of a session is postponed");
+            }
+        }
+    }
+
+    async fn recover(&mut self, fence: &Fence) {
+        self.is_recovered = true;
+        self.needs_recovery = false;
+        match self.parts.recovery.recover_session(&self.tape, fence).await {
+            Ok(mut batches) => {
+                // There may be fewer slots than events. The last events get them first, because the first ones leave the
+                // queue soon.
+                let last_first = batches.iter_mut().flatten().rev();
+                for (event, slot) in last_first.zip(self.parts.sessions.take_recovery_slots(&self.tape)) {
+                    event.slot = Some(slot);
+                }
+                for events in batches.into_iter().rev() {
+                    self.mailbox.push_front(events);
+                }
+            }
+            Err(error) => tracing::error!(tape = %self.tape, %error, "cannot recover the orphaned events of a session"),
+        }
+    }
+}
+
+/// Returns the arrival of an event during this turn: an event under another binding, or under none, does not interrupt
+/// the turn.
+fn effective_arrival(active: &ActiveTurn, event: &AcceptedEvent) -> EventArrival {
+    let id = |binding: &Option<Arc<Binding>>| binding.as_ref().map(|binding| binding.binding_id.clone());
+    let event_binding = id(&event.binding);
+    let is_other_binding = event_binding.is_none() || event_binding != id(&active.binding);
+    if event.arrival.mode == AdmissionMode::Interrupt && is_other_binding {
+        return EventArrival { mode: AdmissionMode::FollowUp, ..event.arrival };
+    }
+    event.arrival
+}
+
+async fn wait_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}

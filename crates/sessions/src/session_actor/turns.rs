@@ -1,0 +1,188 @@
+//! Turns of a session actor, and the commands that run concurrently with them.
+//!
+//! # Sequence of a turn
+//!
+//! 1. Acquire the lease, and recover orphaned events if that has not been done. They are older, so the batch goes back
+//!    to the mailbox behind them.
+//! 2. Split the batch by binding. The first part gets this turn; the others go back to the front of the mailbox.
+//! 3. Run the turn while events are received, and offer events to its run.
+//! 4. Close the steering: events that the run ingested end with the turn, the others are queued again.
+//! 5. Commit the end of the turn. The same commit releases the lease, if the session has no other work, or renews it.
+//! 6. Deliver, and wait for capacity in the queues of the chats.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use capstan_protocol::Binding;
+use capstan_runs::{ActiveTurn, Journal, OfferedEvent, Steering};
+use capstan_tape::Fence;
+use capstan_turn::TurnError;
+use tokio::sync::oneshot;
+
+use super::{SessionActor, SessionPhase};
+use crate::accepted_event::{AcceptedEvent, TurnBatch};
+use crate::closing::FinishedTurn;
+use crate::closing::delay_notice::notify_delayed_callers;
+
+impl SessionActor {
+    /// Runs the turn of a batch, and receives events meanwhile.
+    pub(super) async fn run_next_turn(&mut self, batch: TurnBatch) {
+        let fence = match self.ensure_lease().await {
+            Ok(Some(fence)) => fence,
+            // The host stops: the events stay in the store for the next start.
+            Ok(None) => return self.mailbox.push_front(batch.into_events()),
+            Err(error) => return Box::pin(self.parts.closer.settle_without_turn(batch, &self.tape, error)).await,
+        };
+        if !self.is_recovered {
+            // Orphaned events are older, and go first.
+            self.mailbox.push_front(batch.into_events());
+            return Box::pin(self.recover(&fence)).await;
+        }
+        let mut batches = batch.split_by_binding(&self.parts.bindings).await.into_iter();
+        let Some(mut batch) = batches.next() else { return };
+        for deferred in batches.rev() {
+            self.mailbox.push_front(deferred.into_events());
+        }
+        let active = match &batch.binding {
+            Ok(binding) => self.start_turn(&batch, fence, binding.clone()),
+            Err(error) => {
+                let error = error.clone();
+                return self.parts.closer.settle_without_turn(batch, &self.tape, error).await;
+            }
+        };
+        batch.release_slots();
+        let parts = Arc::clone(&self.parts);
+        let mut report = {
+            let _running_turn = parts.running_turns.register(&self.tape, active.cancel_token.clone());
+            let turn = parts.executor.run_turn(&batch, &active);
+            tokio::pin!(turn);
+            loop {
+                tokio::select! {
+                    report = &mut turn => break report,
+                    signal = self.inbox.next_signal() => self.handle_signal(signal, SessionPhase::InTurn(&active)),
+                    Some(_) = self.concurrent_commands.join_next() => {}
+                }
+            }
+        };
+        if active.is_interrupted.load(Ordering::SeqCst) && matches!(report.result, Err(TurnError::Cancelled)) {
+            report.notice = None;
+        }
+        let ingested = self.close_steering(&active);
+        // The recipient of the reply may send another event at once, which does not arrive during this turn.
+        self.leave_turn();
+        let is_last = self.mailbox.is_empty() && self.concurrent_commands.is_empty();
+        let is_releasing = is_last && parts.sessions.begin_release(&self.tape);
+        let lease = if is_releasing { self.claim.release_fact() } else { parts.leases.renewal_fact(&self.claim) };
+        let (store_failure, store_failed) = oneshot::channel();
+        let mut finished = FinishedTurn {
+            batch,
+            ingested,
+            tape: self.tape.clone(),
+            report,
+            journal: Some(active.journal),
+            store_failure: Some(store_failure),
+            close_order: Some(Arc::clone(&self.close_order)),
+        };
+        let closed = {
+            let closing = parts.closer.close_turn(&mut finished, Some(lease));
+            tokio::pin!(closing);
+            tokio::select! {
+                closed = &mut closing => closed,
+                // The commit is retried for as long as the store fails: the callers of queued events are notified now.
+                Ok(error) = store_failed => {
+                    notify_delayed_callers(&parts.outbox, self.mailbox.iter_mut(), &error.into());
+                    closing.await
+                }
+            }
+        };
+        if is_releasing || matches!(&closed, Ok(close) if close.was_fenced) {
+            self.fence = None;
+        }
+        let chats = closed.map(|close| parts.closer.deliver_closed(finished, close));
+        if is_releasing {
+            parts.sessions.end_release(&self.tape);
+        }
+        match chats {
+            Ok(chats) => parts.outbox.wait_for_capacity(&chats).await,
+            Err(error) => tracing::error!(tape = %self.tape, %error, "cannot write the end of a turn"),
+        }
+    }
+
+    /// Offers an event to the run of a turn; returns it when the run is over.
+    pub(super) fn offer_to_run(&mut self, active: &ActiveTurn, mut event: AcceptedEvent) -> Option<AcceptedEvent> {
+        let offered = OfferedEvent {
+            inbound: event.inbound.clone(),
+            key: event.key.clone(),
+            session: event.session.clone(),
+            own_binding: event.own_binding.clone(),
+        };
+        match active.steering.offer(offered, event.slot.take()) {
+            Ok(()) => {
+                self.offered_events.push(event);
+                None
+            }
+            Err(slot) => Some(AcceptedEvent { slot, ..event }),
+        }
+    }
+
+    /// Ends the steering of a turn: returns the events that its run ingested, and queues the others again.
+    fn close_steering(&mut self, active: &ActiveTurn) -> Vec<AcceptedEvent> {
+        let outcome = active.steering.close();
+        let (ingested, mut remaining): (Vec<_>, Vec<_>) = std::mem::take(&mut self.offered_events)
+            .into_iter()
+            .partition(|event| outcome.ingested.contains(&event.key));
+        for (key, slot) in outcome.remaining {
+            if let Some(event) = remaining.iter_mut().find(|event| event.key == key) {
+                event.slot = slot;
+            }
+        }
+        self.mailbox.requeue(remaining, |event| event.entry);
+        ingested
+    }
+
+    fn start_turn(&self, batch: &TurnBatch, fence: Fence, binding: Option<Arc<Binding>>) -> ActiveTurn {
+        let parts = &self.parts;
+        let (clock, tasks) = (parts.clock.clone(), parts.lifecycle.tasks.clone());
+        ActiveTurn {
+            journal: Arc::new(Journal::new(parts.tapes.clone(), self.tape.clone(), fence, clock, tasks)),
+            cancel_token: self.parts.lifecycle.cancel_token.child_token(),
+            steering: Arc::new(Steering::default()),
+            binding,
+            begins_after: batch.newest_entry(),
+            events: batch.events().map(|event| (event.key.clone(), event.message_entry)).collect(),
+            is_interrupted: AtomicBool::new(false),
+        }
+    }
+
+    /// Starts a command concurrently with the running turn, under the same lease.
+    pub(super) fn start_concurrent_command(&mut self, event: AcceptedEvent, fence: Fence) {
+        let mut batch = TurnBatch::from_event(event);
+        batch.release_slots();
+        let mut active = self.start_turn(&batch, fence, None);
+        let (parts, tape, close_order) = (Arc::clone(&self.parts), self.tape.clone(), Arc::clone(&self.close_order));
+        self.concurrent_commands.spawn(async move {
+            active.binding = match batch.lead.resolve_binding(&parts.bindings).await {
+                Ok(binding) => binding,
+                Err(error) => return parts.closer.settle_without_turn(batch, &tape, error).await,
+            };
+            let report = parts.executor.run_turn(&batch, &active).await;
+            let mut finished = FinishedTurn {
+                batch,
+                // Concurrent commands are offered no events.
+                ingested: Vec::new(),
+                tape,
+                report,
+                journal: Some(active.journal),
+                store_failure: None,
+                close_order: Some(close_order),
+            };
+            match parts.closer.close_turn(&mut finished, None).await {
+                Ok(close) => {
+                    let chats = parts.closer.deliver_closed(finished, close);
+                    parts.outbox.wait_for_capacity(&chats).await;
+                }
+                Err(error) => tracing::error!(%error, "cannot write the end of a concurrent command"),
+            }
+        });
+    }
+}
