@@ -20,7 +20,6 @@ use capstan_runs::{BindingResolver, CancelWatcher, Orchestrator, RunDependencies
 use capstan_sessions::{HostLifecycle, SessionDependencies, SessionService};
 use capstan_tape::{Store, TapeAddress, TapeRepository};
 use capstan_turn::TurnPipeline;
-use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -134,8 +133,8 @@ impl Host {
         // Before new events arrive: orphaned events are older.
         self.sessions.sweeper().sweep().await;
         self.sessions.sweeper().start();
-        // Without the listeners: a channel holds the gateway, and must not keep its own task alive.
-        let gateway: Arc<dyn Gateway> = Arc::new(Self { channel_listeners: Arc::default(), ..self.clone() });
+        // The sessions alone: a channel holds the gateway, and must not keep its own task alive.
+        let gateway: Arc<dyn Gateway> = Arc::new(self.sessions.clone());
         for channel in starting {
             self.channel_listeners.start_channel(channel, Arc::clone(&gateway), directory.clone());
         }
@@ -257,12 +256,7 @@ impl Host {
 
 impl Gateway for Host {
     fn submit(&self, event: InboundEvent) -> BoxFuture<'static, Result<(), IntakeError>> {
-        let to_intake_error = |error: HostError| IntakeError { code: error.code(), message: error.to_string() };
-        self.sessions
-            .intake()
-            .accept_in_order(event.into(), None)
-            .map(move |accepted| accepted.map_err(to_intake_error))
-            .boxed()
+        self.sessions.submit(event)
     }
 }
 

@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use capstan_protocol::TapeName;
 use capstan_turn::EventArrival;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
 
 use crate::accepted_event::AcceptedEvent;
 use crate::lease::LeaseClaim;
@@ -78,6 +79,8 @@ struct ActiveSession {
     recovery_slots: Vec<OwnedSemaphorePermit>,
     /// A turn is running, or can begin.
     is_busy: bool,
+    /// Cancels the running turn.
+    turn_cancel_token: Option<CancellationToken>,
     /// The actor is releasing its lease, so new events must not rely on the lease.
     is_releasing: bool,
 }
@@ -151,6 +154,7 @@ impl ActiveSessions {
                 needs_recovery: false,
                 recovery_slots: Vec::new(),
                 is_busy: false,
+                turn_cancel_token: None,
                 is_releasing: false,
             }
         });
@@ -173,11 +177,33 @@ impl ActiveSessions {
         self.lock().get(tape).map(|session| session.is_busy || session.undelivered_events > 0)
     }
 
-    /// Records whether the session has a turn to run.
-    pub(crate) fn set_busy(&self, tape: &TapeName, is_busy: bool) {
+    /// Records that the session has a turn to run.
+    pub(crate) fn mark_busy(&self, tape: &TapeName) {
         if let Some(session) = self.lock().get_mut(tape) {
+            session.is_busy = true;
+        }
+    }
+
+    /// Records the token that cancels the running turn.
+    pub(crate) fn set_turn_cancel_token(&self, tape: &TapeName, cancel_token: CancellationToken) {
+        if let Some(session) = self.lock().get_mut(tape) {
+            session.turn_cancel_token = Some(cancel_token);
+        }
+    }
+
+    /// Records that the turn is over, and whether the session has another one to run.
+    pub(crate) fn end_turn(&self, tape: &TapeName, is_busy: bool) {
+        if let Some(session) = self.lock().get_mut(tape) {
+            session.turn_cancel_token = None;
             session.is_busy = is_busy;
         }
+    }
+
+    /// Cancels the running turn of a session. Returns true if one was running.
+    pub(crate) fn cancel_turn(&self, tape: &TapeName) -> bool {
+        let sessions = self.lock();
+        let cancel_token = sessions.get(tape).and_then(|session| session.turn_cancel_token.as_ref());
+        cancel_token.inspect(|cancel_token| cancel_token.cancel()).is_some()
     }
 
     /// Records that the actor received an event, and whether the session has a turn to run now.

@@ -25,11 +25,6 @@ pub(crate) struct LeaseKeeper {
 }
 
 impl LeaseKeeper {
-    /// Claim of a session actor to the lease of its session.
-    pub(crate) fn claim(&self, tape: &TapeName) -> LeaseClaim {
-        self.owner.claim(tape)
-    }
-
     /// Returns true if any process, this one included, holds the lease of a session.
     pub(crate) async fn is_held(&self, tape: &TapeName) -> Result<bool, StoreError> {
         let lease = self.tapes.store().lease(tape).await?;

@@ -22,7 +22,6 @@ mod lifecycle;
 mod process_liveness;
 mod recovery;
 mod recovery_sweeper;
-mod running_turns;
 mod served_event;
 mod service;
 mod session_actor;

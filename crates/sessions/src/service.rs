@@ -6,12 +6,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use capstan_delivery::{ChannelDirectory, Outbox, OutboxOptions};
-use capstan_hooks::HookRuntime;
-use capstan_hooks::contracts::IntakeOptions;
+use capstan_hooks::contracts::{Gateway, IntakeError, IntakeOptions};
+use capstan_hooks::{HookRuntime, InboundEvent};
 use capstan_protocol::{ChannelName, Clock, SessionId, TapeName, WorkspaceId};
 use capstan_runs::{ActiveRuns, BindingResolver, Orchestrator, ToolCatalog};
 use capstan_tape::{TapeAddress, TapeRepository, tape_name};
 use capstan_turn::TurnPipeline;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 
 use crate::active_sessions::ActiveSessions;
 use crate::closing::TurnCloser;
@@ -21,7 +23,6 @@ use crate::intake::{AdmissionPlanner, AnchoredTapes, EventCommitter, IntakeQueue
 use crate::intake_policy::IntakePolicy;
 use crate::lease_keeper::LeaseKeeper;
 use crate::recovery::SessionRecovery;
-use crate::running_turns::RunningTurns;
 use crate::session_actor::SessionParts;
 use crate::session_pool::SessionPool;
 use crate::turn_executor::TurnExecutor;
@@ -117,7 +118,6 @@ impl SessionService {
         });
         let session_parts = SessionParts {
             sessions: ActiveSessions::default(),
-            running_turns: RunningTurns::default(),
             lifecycle: lifecycle.clone(),
             leases: leases.clone(),
             bindings: bindings.clone(),
@@ -211,7 +211,7 @@ impl SessionService {
     /// Cancels the running turn of a session in this process: it ends with its outcome recorded, and queued events get
     /// their turns. Returns true if a turn was running.
     pub fn cancel_turn(&self, session: &SessionId) -> bool {
-        self.pool.parts.running_turns.cancel(&self.session_tape_name(session))
+        self.pool.parts.sessions.cancel_turn(&self.session_tape_name(session))
     }
 
     /// Number of events without an outcome that this process could settle: its own, and orphaned ones of channels that
@@ -259,5 +259,12 @@ fn new_lease_keeper(dependencies: &SessionDependencies, options: &SessionOptions
         clock: options.clock.clone(),
         run_timeout: options.run_timeout,
         session_wait_timeout: options.session_wait_timeout,
+    }
+}
+
+impl Gateway for SessionService {
+    fn submit(&self, event: InboundEvent) -> BoxFuture<'static, Result<(), IntakeError>> {
+        let refused = |error: HostError| IntakeError { code: error.code(), message: error.to_string() };
+        self.intake.accept_in_order(event.into(), None).map(move |accepted| accepted.map_err(refused)).boxed()
     }
 }

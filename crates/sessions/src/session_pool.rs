@@ -23,7 +23,7 @@ impl SessionPool {
         if lifecycle.stop_token.is_cancelled() {
             return Err(HostError::Stopping);
         }
-        let claim = || self.parts.leases.claim(tape);
+        let claim = || self.parts.leases.owner.claim(tape);
         let (reservation, start) = self.parts.sessions.reserve(tape, claim, self.max_queued_events);
         if let Some(start) = start {
             let actor = SessionActor::new(Arc::clone(&self.parts), start).run();

@@ -35,13 +35,11 @@ use crate::lease::LeaseClaim;
 use crate::lease_keeper::LeaseKeeper;
 use crate::lifecycle::HostLifecycle;
 use crate::recovery::SessionRecovery;
-use crate::running_turns::RunningTurns;
 use crate::turn_executor::TurnExecutor;
 
 /// Components that every session actor works with.
 pub(crate) struct SessionParts {
     pub(crate) sessions: ActiveSessions,
-    pub(crate) running_turns: RunningTurns,
     pub(crate) lifecycle: HostLifecycle,
     pub(crate) leases: LeaseKeeper,
     pub(crate) bindings: BindingResolver,
@@ -208,13 +206,13 @@ impl SessionActor {
     /// Marks the session as busy: events that arrive from now on arrive during a turn.
     fn enter_turn(&mut self) {
         self.is_in_turn = true;
-        self.parts.sessions.set_busy(&self.tape, true);
+        self.parts.sessions.mark_busy(&self.tape);
     }
 
     /// Ends the busy state of the last turn; the session stays busy if another turn can begin.
     fn leave_turn(&mut self) {
         self.is_in_turn = false;
-        self.parts.sessions.set_busy(&self.tape, self.mailbox.is_ready());
+        self.parts.sessions.end_turn(&self.tape, self.mailbox.is_ready());
     }
 
     fn admit(&mut self, event: AcceptedEvent, phase: SessionPhase<'_>) {

@@ -53,7 +53,7 @@ impl SessionActor {
         batch.release_slots();
         let parts = Arc::clone(&self.parts);
         let mut report = {
-            let _running_turn = parts.running_turns.register(&self.tape, active.cancel_token.clone());
+            parts.sessions.set_turn_cancel_token(&self.tape, active.cancel_token.clone());
             let turn = parts.executor.run_turn(&batch, &active);
             tokio::pin!(turn);
             loop {
