@@ -151,9 +151,9 @@ async fn assert_others_progress(
 async fn h07_a_hook_in_trouble_costs_its_own_turn_and_nobody_elses() {
     for (name, register, outcome) in hook_cases() {
         for trouble in HookFault::ALL {
-            let (house, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
+            let (fixture, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
             let troubled = boxed_plugin("troubled", move |hooks| register(hooks, trouble));
-            let host = house.host_builder().channel(&phone).plugin(troubled).start().await;
+            let host = fixture.host_builder().channel(&phone).plugin(troubled).start().await;
             let event = Event::message("phone", FAULTY_CHAT, "hello");
             let troubled = serve_in_background(&host, event.clone());
             tokio::task::yield_now().await;
@@ -163,12 +163,12 @@ async fn h07_a_hook_in_trouble_costs_its_own_turn_and_nobody_elses() {
             let served = troubled.await.unwrap();
             let ended = served.outcome.clone().expect("an outcome");
             assert_eq!(ended.name(), outcome, "{name} {trouble:?}: {served:?}");
-            assert_eq!(house.outcome(&event).await, Some(ended), "{name} {trouble:?}");
+            assert_eq!(fixture.outcome(&event).await, Some(ended), "{name} {trouble:?}");
             let notices = phone.sent().iter().filter(|line| line.starts_with("trouble: ")).count();
             assert_eq!(notices, 1, "{name} {trouble:?}: one notice: {:?}", phone.sent());
             let again = host.serve(Event::message("phone", "other", "again")).await.unwrap();
             assert!(matches!(again.outcome, Some(Outcome::Replied { .. })), "{name} {trouble:?}");
-            house.assert_settled().await;
+            fixture.assert_settled().await;
             host.stop().await.unwrap();
         }
     }
@@ -200,12 +200,12 @@ impl Runner for FaultyRunner {
 #[tokio::test(start_paused = true)]
 async fn g04_a_runner_that_never_ends_or_panics_is_ended_and_hurts_nobody_else() {
     let runner: Arc<dyn Runner> = Arc::new(FaultyRunner);
-    let (house, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
+    let (fixture, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
     let endless = boxed_plugin("endless", move |hooks| {
         let runner = Arc::clone(&runner);
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
     });
-    let host = house.host_builder().channel(&phone).plugin(endless).start().await;
+    let host = fixture.host_builder().channel(&phone).plugin(endless).start().await;
     let troubled = serve_in_background(&host, Event::message("phone", FAULTY_CHAT, "hang"));
     tokio::task::yield_now().await;
     assert_others_progress(&phone, &host, &troubled).await;
@@ -215,32 +215,32 @@ async fn g04_a_runner_that_never_ends_or_panics_is_ended_and_hurts_nobody_else()
         let served = host.serve(Event::message("phone", FAULTY_CHAT, text)).await.unwrap();
         assert_eq!(served.error.unwrap().code(), "run-failed", "{text}");
     }
-    house.assert_settled().await;
+    fixture.assert_settled().await;
     host.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn g04_a_tool_that_hangs_costs_its_own_run() {
-    let gate = ReplyBarrier::new();
-    let (house, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
-    let host = house.host_builder().channel(&phone).plugin(hold_tool_plugin(&gate)).start().await;
+    let barrier = ReplyBarrier::new();
+    let (fixture, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
+    let host = fixture.host_builder().channel(&phone).plugin(hold_tool_plugin(&barrier)).start().await;
     let troubled = serve_in_background(&host, Event::message("phone", FAULTY_CHAT, "[[tool:hold]]"));
-    gate.reached().await;
+    barrier.reached().await;
     assert_others_progress(&phone, &host, &troubled).await;
     let served = troubled.await.unwrap();
     assert_eq!(served.error.unwrap().code(), "run-timeout");
-    house.assert_settled().await;
+    fixture.assert_settled().await;
     host.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn g04_a_session_with_too_much_to_do_says_so_and_the_others_go_on() {
-    let gate = ReplyBarrier::new();
-    let (house, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
-    let building = house.host_builder().channel(&phone).plugin(hold_tool_plugin(&gate));
+    let barrier = ReplyBarrier::new();
+    let (fixture, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
+    let building = fixture.host_builder().channel(&phone).plugin(hold_tool_plugin(&barrier));
     let host = building.configure(|settings| settings.max_queued_events = 2).start().await;
     let troubled = serve_in_background(&host, Event::message("phone", FAULTY_CHAT, "[[tool:hold]]"));
-    gate.reached().await;
+    barrier.reached().await;
     let waiting: Vec<Event> = (0..2).map(|n| Event::message("phone", FAULTY_CHAT, format!("waits {n}"))).collect();
     for event in &waiting {
         submit(&host, event).await;
@@ -248,41 +248,41 @@ async fn g04_a_session_with_too_much_to_do_says_so_and_the_others_go_on() {
     let one_more = Event::message("phone", FAULTY_CHAT, "one more");
     submit(&host, &one_more).await;
     phone.wait_until_sent(1).await;
-    let ended = house.outcome(&one_more).await.expect("it has ended at once");
+    let ended = fixture.outcome(&one_more).await.expect("it has ended at once");
     assert!(matches!(ended, Outcome::Failed { .. }), "{ended:?}");
     assert!(phone.sent()[0].contains("too many messages wait"), "{:?}", phone.sent());
     assert_others_progress(&phone, &host, &troubled).await;
-    gate.release();
+    barrier.release();
     assert!(matches!(troubled.await.unwrap().outcome, Some(Outcome::Replied { .. })));
     phone.wait_until_sent(5).await;
     for event in &waiting {
-        assert_eq!(house.outcome(event).await.unwrap().name(), "replied");
+        assert_eq!(fixture.outcome(event).await.unwrap().name(), "replied");
     }
-    house.assert_settled().await;
+    fixture.assert_settled().await;
     host.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn c02_a_chat_that_takes_nothing_keeps_no_source_waiting() {
-    let gate = ReplyBarrier::new();
+    let barrier = ReplyBarrier::new();
     let blocked = |asked: &ChannelRequest| match asked {
         ChannelRequest::Send(message) if message.chat_id.as_str() == FAULTY_CHAT => {
             Some(Box::pin(async { Err(ChannelError::new("phone".into(), "no network")) }) as BoxFuture<'static, _>)
         }
         _ => None,
     };
-    let (house, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone").with_behaviour(blocked)));
-    let building = house.host_builder().channel(&phone).plugin(hold_tool_plugin(&gate));
+    let (fixture, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone").with_behaviour(blocked)));
+    let building = fixture.host_builder().channel(&phone).plugin(hold_tool_plugin(&barrier));
     let host = building.configure(|settings| settings.max_queued_events = 1).start().await;
     submit(&host, &Event::message("phone", FAULTY_CHAT, "[[tool:hold]]")).await;
-    gate.reached().await;
+    barrier.reached().await;
     // Each of these but the first is refused, and the chat takes none of the notices.
     let before = tokio::time::Instant::now();
     for number in 0..200 {
         submit(&host, &Event::message("phone", FAULTY_CHAT, format!("more {number}"))).await;
     }
     assert!(before.elapsed() < Duration::from_secs(1), "nobody waited for the chat: {:?}", before.elapsed());
-    gate.release();
+    barrier.release();
     host.stop().await.unwrap();
 }
 
@@ -302,8 +302,8 @@ async fn c02_a_channel_that_hangs_when_it_sends_delays_only_that_chat() {
     let phone = phone.with_behaviour(hang_when(
         |asked| matches!(asked, ChannelRequest::Send(message) if message.chat_id.as_str() == FAULTY_CHAT),
     ));
-    let (house, phone) = (HostFixture::in_memory(), Arc::new(phone));
-    let host = house.host_builder().channel(&phone).start().await;
+    let (fixture, phone) = (HostFixture::in_memory(), Arc::new(phone));
+    let host = fixture.host_builder().channel(&phone).start().await;
     let troubled = serve_in_background(&host, Event::message("phone", FAULTY_CHAT, "hello"));
     tokio::task::yield_now().await;
     assert_others_progress(&phone, &host, &troubled).await;
@@ -316,8 +316,8 @@ async fn c02_a_channel_that_hangs_when_it_sends_delays_only_that_chat() {
         host.serve(Event::message("phone", "other", "hi")).await.unwrap().outcome,
         Some(Outcome::Replied { .. })
     ));
-    wait_until_settled(&house, &and_now).await;
-    house.assert_settled().await;
+    wait_until_settled(&fixture, &and_now).await;
+    fixture.assert_settled().await;
     host.stop().await.unwrap();
 }
 
@@ -327,13 +327,13 @@ async fn c02_a_channel_that_hangs_when_it_shows_costs_a_deadline_and_when_it_ans
         matches!(asked, ChannelRequest::Answer(_))
     }] {
         let desk = Arc::new(TestChannel::with_waiting_callers("desk").with_behaviour(hang_when(when)));
-        let (house, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
-        let host = house.host_builder().channel(&phone).channel(&desk).start().await;
+        let (fixture, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
+        let host = fixture.host_builder().channel(&phone).channel(&desk).start().await;
         let troubled = serve_in_background(&host, Event::message("desk", FAULTY_CHAT, "hello"));
         tokio::task::yield_now().await;
         assert_others_progress(&phone, &host, &troubled).await;
         tokio::time::sleep(Duration::from_hours(1)).await;
-        house.assert_settled().await;
+        fixture.assert_settled().await;
         host.stop().await.unwrap();
         let served = troubled.await.unwrap();
         assert_eq!(format_outcome(&served.outcome.unwrap()).split(':').next(), Some("replied"));
@@ -344,8 +344,8 @@ async fn c02_a_channel_that_hangs_when_it_shows_costs_a_deadline_and_when_it_ans
 async fn c02_a_channel_that_does_not_stop_keeps_no_host_from_stopping() {
     let stubborn =
         Arc::new(TestChannel::new("stubborn").with_behaviour(hang_when(|asked| matches!(asked, ChannelRequest::Stop))));
-    let (house, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
-    let host = house.host_builder().channel(&stubborn).channel(&phone).start().await;
+    let (fixture, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
+    let host = fixture.host_builder().channel(&stubborn).channel(&phone).start().await;
     host.listen(&["stubborn".into(), "phone".into()]).await;
     let served = host.serve(Event::message("phone", "1", "hello")).await.unwrap();
     assert!(matches!(served.outcome, Some(Outcome::Replied { .. })));

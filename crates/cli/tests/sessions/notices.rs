@@ -45,14 +45,14 @@ impl HookLog {
     }
 
     /// Asserts that this went wrong and that nothing but its notice went out, which is on record.
-    async fn assert_only_notice(&self, why: &str, event: &Event, house: &HostFixture, phone: &TestChannel) {
+    async fn assert_only_notice(&self, why: &str, event: &Event, fixture: &HostFixture, phone: &TestChannel) {
         let notice = format!("Sorry, something went wrong: {why}");
         let heard = std::mem::take(&mut *self.0.lock().unwrap());
         assert_eq!(heard, [format!("on_error(turn): {why}"), format!("dispatch_outbound: {notice}")]);
-        let outcome = house.outcome(event).await;
+        let outcome = fixture.outcome(event).await;
         assert!(matches!(&outcome, Some(Outcome::Failed { notice: kept, .. }) if *kept == notice), "{outcome:?}");
         assert_eq!(phone.sent().last(), Some(&format!("1: {notice}")));
-        let rows = house.store().outbox_records(&EventKey::from(event)).collect().await.unwrap();
+        let rows = fixture.store().outbox_records(&EventKey::from(event)).collect().await.unwrap();
         assert_eq!(rows.len(), 1, "one notice");
         assert!(matches!(rows[0].status, OutboxStatus::Sent { .. }), "{rows:?}");
     }
@@ -68,28 +68,28 @@ fn phone_channel() -> Arc<TestChannel> {
 
 #[tokio::test(start_paused = true)]
 async fn t11_a_message_for_which_there_is_no_place() {
-    let (gate, heard, phone, house) =
+    let (barrier, heard, phone, fixture) =
         (ReplyBarrier::new(), HookLog::default(), phone_channel(), HostFixture::in_memory());
-    let building = house.host_builder().channel(&phone).plugin(hold_tool_plugin(&gate)).plugin(heard.plugin());
+    let building = fixture.host_builder().channel(&phone).plugin(hold_tool_plugin(&barrier)).plugin(heard.plugin());
     let host = building.configure(|settings| settings.max_queued_events = 1).start().await;
     let [one, two, three] = ["[[tool:hold]]", "two", "three"].map(|text| Event::message("phone", "1", text));
     submit(&host, &one).await;
-    gate.reached().await;
+    barrier.reached().await;
     submit(&host, &two).await;
     submit(&host, &three).await;
     phone.wait_until_sent(1).await;
     tokio::time::sleep(Duration::from_millis(1)).await;
-    heard.assert_only_notice(QUEUE_FULL_NOTICE, &three, &house, &phone).await;
-    gate.release();
+    heard.assert_only_notice(QUEUE_FULL_NOTICE, &three, &fixture, &phone).await;
+    barrier.release();
     phone.wait_until_sent(3).await;
     host.stop().await.unwrap();
-    house.assert_settled().await;
+    fixture.assert_settled().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn t11_an_event_that_a_dead_process_left_and_that_has_no_turn() {
-    let (heard, phone, house) = (HookLog::default(), phone_channel(), HostFixture::in_memory());
-    let host = house.host_builder().channel(&phone).plugin(heard.plugin()).start().await;
+    let (heard, phone, fixture) = (HookLog::default(), phone_channel(), HostFixture::in_memory());
+    let host = fixture.host_builder().channel(&phone).plugin(heard.plugin()).start().await;
     host.serve(Event::message("phone", "1", "hello")).await.unwrap();
     heard.0.lock().unwrap().clear();
     let (tape, event) = (first_tape(&host).await, Event::message("phone", "1", "one too many"));
@@ -104,20 +104,20 @@ async fn t11_an_event_that_a_dead_process_left_and_that_has_no_turn() {
         accepted_at: Timestamp::from_millis(0),
         owner: "host-dead".to_owned(),
     });
-    house.store().commit(batch).await.unwrap();
+    fixture.store().commit(batch).await.unwrap();
     host.listen(&["phone".into()]).await;
     phone.wait_until_sent(2).await;
     tokio::time::sleep(Duration::from_millis(1)).await;
-    heard.assert_only_notice(QUEUE_FULL_NOTICE, &event, &house, &phone).await;
+    heard.assert_only_notice(QUEUE_FULL_NOTICE, &event, &fixture, &phone).await;
     host.stop().await.unwrap();
-    house.assert_settled().await;
+    fixture.assert_settled().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn t11_a_turn_that_lost_its_lease() {
-    let (gate, heard, phone, house) =
+    let (barrier, heard, phone, fixture) =
         (ReplyBarrier::new(), HookLog::default(), phone_channel(), HostFixture::in_memory());
-    let held = gate.clone();
+    let held = barrier.clone();
     let slow_end = boxed_plugin("slow-end", move |hooks| {
         let held = held.clone();
         hooks.on(SaveState, move || {
@@ -128,12 +128,12 @@ async fn t11_a_turn_that_lost_its_lease() {
             }
         });
     });
-    let host = house.host_builder().channel(&phone).plugin(slow_end).plugin(heard.plugin()).start().await;
+    let host = fixture.host_builder().channel(&phone).plugin(slow_end).plugin(heard.plugin()).start().await;
     let event = Event::message("phone", "1", "hello");
     submit(&host, &event).await;
-    gate.reached().await;
+    barrier.reached().await;
     let tape = first_tape(&host).await;
-    let holder = house.store().lease(&tape).await.unwrap().unwrap().owner.unwrap();
+    let holder = fixture.store().lease(&tape).await.unwrap().unwrap().owner.unwrap();
     let thief = "thief/1".to_owned();
     let (now, until) = (Timestamp::from_millis(0), Timestamp::from_millis(1));
     let judged = Some(OwnerLiveness { owner: holder, is_alive: false });
@@ -146,15 +146,15 @@ async fn t11_a_turn_that_lost_its_lease() {
         owner_liveness: judged,
     });
     batch.push(Fact::ReleaseLease { tape, owner: thief });
-    house.store().commit(batch).await.unwrap();
+    fixture.store().commit(batch).await.unwrap();
     heard.0.lock().unwrap().clear();
-    gate.release();
+    barrier.release();
     phone.wait_until_sent(1).await;
     tokio::time::sleep(Duration::from_millis(1)).await;
     let heard_of = heard.0.lock().unwrap().remove(0);
     assert!(heard_of.starts_with("dispatch_outbound: I am the demo model"), "the turn itself went well: {heard_of}");
-    heard.assert_only_notice("the store failed", &event, &house, &phone).await;
-    house.assert_settled().await;
+    heard.assert_only_notice("the store failed", &event, &fixture, &phone).await;
+    fixture.assert_settled().await;
     let again = host.serve(Event::message("phone", "1", "and now?")).await.unwrap();
     assert!(matches!(again.outcome, Some(Outcome::Replied { .. })), "the session goes on: {again:?}");
     host.stop().await.unwrap();
@@ -174,8 +174,8 @@ async fn x01_every_caller_that_waits_is_answered_however_many_answers_wait() {
         })
     });
     let desk = Arc::new(desk);
-    let house = HostFixture::in_memory();
-    let building = house.host_builder().channel(&desk).plugin(hold_tool_plugin(&turn));
+    let fixture = HostFixture::in_memory();
+    let building = fixture.host_builder().channel(&desk).plugin(hold_tool_plugin(&turn));
     let host = building
         .configure(|settings| {
             let admission = Some(AdmissionMode::Drop);
@@ -195,5 +195,5 @@ async fn x01_every_caller_that_waits_is_answered_however_many_answers_wait() {
     }
     turn.release();
     host.stop().await.unwrap();
-    house.assert_settled().await;
+    fixture.assert_settled().await;
 }

@@ -38,14 +38,14 @@ impl ScriptedConversation {
     /// A talk in which the model says this, with plugins.
     pub async fn with_plugins(replies: Vec<ScriptedReply>, plugins: Vec<Box<dyn Plugin>>) -> Self {
         let server = ScriptedModel::start(replies).await;
-        let (house, desk) = (HostFixture::on_disk(), Arc::new(TestChannel::with_waiting_callers("desk")));
-        let building = house
+        let (fixture, desk) = (HostFixture::on_disk(), Arc::new(TestChannel::with_waiting_callers("desk")));
+        let building = fixture
             .host_builder()
             .model(&server)
             .channel(&desk)
             .plugin(Box::new(ClosurePlugin("admission", register_admission)));
         let host = plugins.into_iter().fold(building, TestHostBuilder::plugin).start().await;
-        Self { host, fixture: house, channel: desk, server }
+        Self { host, fixture: fixture, channel: desk, server }
     }
 
     /// Says something and waits until it is accepted.

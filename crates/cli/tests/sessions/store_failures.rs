@@ -30,49 +30,49 @@ fn is_settle(fact: &Fact) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn x01_the_end_of_a_turn_is_tried_again_although_the_host_stops() {
-    let (gate, store, phone) = (ReplyBarrier::new(), FaultyStore::new(), Arc::new(TestChannel::new("phone")));
-    let house = HostFixture::with_store(store.clone());
-    let host = house.host_builder().channel(&phone).plugin(gated_echo_plugin(&gate)).start().await;
+    let (barrier, store, phone) = (ReplyBarrier::new(), FaultyStore::new(), Arc::new(TestChannel::new("phone")));
+    let fixture = HostFixture::with_store(store.clone());
+    let host = fixture.host_builder().channel(&phone).plugin(gated_echo_plugin(&barrier)).start().await;
     let event = Event::message("phone", "1", "one");
     submit(&host, &event).await;
-    gate.reached().await;
+    barrier.reached().await;
     store.refuse_first(3, is_settle);
     let stopping = tokio::spawn(host.stop());
     tokio::time::sleep(Duration::from_millis(1)).await;
-    gate.release();
+    barrier.release();
     stopping.await.unwrap().unwrap();
-    assert_eq!(house.outcome(&event).await.as_ref().map(format_outcome).as_deref(), Some("replied: re: one"));
+    assert_eq!(fixture.outcome(&event).await.as_ref().map(format_outcome).as_deref(), Some("replied: re: one"));
     assert_eq!(phone.sent(), ["1: re: one"]);
-    house.assert_settled().await;
+    fixture.assert_settled().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn x01_a_store_that_never_takes_the_end_of_a_turn_does_not_keep_the_host_from_stopping() {
-    let (gate, store, phone) = (ReplyBarrier::new(), FaultyStore::new(), Arc::new(TestChannel::new("phone")));
-    let house = HostFixture::with_store(store.clone());
-    let host = house.host_builder().channel(&phone).plugin(gated_echo_plugin(&gate)).start().await;
+    let (barrier, store, phone) = (ReplyBarrier::new(), FaultyStore::new(), Arc::new(TestChannel::new("phone")));
+    let fixture = HostFixture::with_store(store.clone());
+    let host = fixture.host_builder().channel(&phone).plugin(gated_echo_plugin(&barrier)).start().await;
     let event = Event::message("phone", "1", "one");
     submit(&host, &event).await;
-    gate.reached().await;
+    barrier.reached().await;
     store.refuse_first(usize::MAX, is_settle);
-    gate.release();
+    barrier.release();
     host.stop().await.unwrap();
-    assert_eq!(house.outcome(&event).await, None, "it is in flight, for the next start");
+    assert_eq!(fixture.outcome(&event).await, None, "it is in flight, for the next start");
 }
 
 #[tokio::test(start_paused = true)]
 async fn x01_who_waits_hears_once_that_the_store_fails_and_is_answered_when_it_works_again() {
-    let (gate, store, desk) =
+    let (barrier, store, desk) =
         (ReplyBarrier::new(), FaultyStore::new(), Arc::new(TestChannel::with_waiting_callers("desk")));
-    let house = HostFixture::with_store(store.clone());
-    let host = house.host_builder().channel(&desk).plugin(gated_echo_plugin(&gate)).start().await;
+    let fixture = HostFixture::with_store(store.clone());
+    let host = fixture.host_builder().channel(&desk).plugin(gated_echo_plugin(&barrier)).start().await;
     let events = ["one", "two"].map(|text| Event::message("desk", "1", text));
     for event in &events {
         submit(&host, event).await;
     }
-    gate.reached().await;
+    barrier.reached().await;
     store.refuse_first(5, is_settle);
-    gate.release();
+    barrier.release();
     let told = desk.wait_until_delayed(2).await;
     let ids: Vec<_> = told.iter().map(|(event, _)| event).collect();
     assert_eq!(ids, [&events[0].event_id, &events[1].event_id], "the one that has ended, and the one behind it");
@@ -82,7 +82,7 @@ async fn x01_who_waits_hears_once_that_the_store_fails_and_is_answered_when_it_w
     }
     assert_eq!(desk.wait_until_delayed(2).await.len(), 2, "however often it was tried");
     host.stop().await.unwrap();
-    house.assert_settled().await;
+    fixture.assert_settled().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -95,25 +95,25 @@ async fn c03_an_event_that_is_let_go_is_settled_when_the_store_works_again() {
     };
     let phone = TestChannel::new("phone").with_intake(IntakeOptions { admission: None, debounce: Some(debounce) });
     let store = FaultyStore::new();
-    let house = HostFixture::with_store(store.clone());
-    let host = house.host_builder().channel(&Arc::new(phone)).start().await;
+    let fixture = HostFixture::with_store(store.clone());
+    let host = fixture.host_builder().channel(&Arc::new(phone)).start().await;
     store.refuse_first(3, is_settle);
     let mut overheard = Event::message("phone", "1", "nice weather");
     overheard.metadata.insert(Event::ADDRESSED_KEY.to_owned(), false.into());
     submit(&host, &overheard).await;
-    while house.outcome(&overheard).await.is_none() {
+    while fixture.outcome(&overheard).await.is_none() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert_eq!(house.outcome(&overheard).await, Some(Outcome::Dropped));
+    assert_eq!(fixture.outcome(&overheard).await, Some(Outcome::Dropped));
     host.stop().await.unwrap();
-    house.assert_settled().await;
+    fixture.assert_settled().await;
 }
 
 #[tokio::test]
 async fn t11_observers_are_told_once_why_an_event_is_given_up_although_another_process_was_faster_with_one() {
     let (store, told) = (FaultyStore::new(), Arc::new(AtomicUsize::new(0)));
-    let house = HostFixture::with_store(store.clone());
-    let left = OrphanedSession::new(&house);
+    let fixture = HostFixture::with_store(store.clone());
+    let left = OrphanedSession::new(&fixture);
     let event = session_message("phone", "one");
     left.accept_event(&event, 0, json!({})).await;
     left.open_run(&event, true).await;
@@ -134,20 +134,20 @@ async fn t11_observers_are_told_once_why_an_event_is_given_up_although_another_p
             async { Ok(Some(())) }
         });
     });
-    let host = house.host_builder().channel(&phone_channel()).plugin(observer).start().await;
+    let host = fixture.host_builder().channel(&phone_channel()).plugin(observer).start().await;
     host.listen(&["phone".into()]).await;
-    let outcome = format_outcome(&wait_until_settled(&house, &event).await);
+    let outcome = format_outcome(&wait_until_settled(&fixture, &event).await);
     assert!(outcome.contains("cannot tell what was done"), "{outcome}");
     assert_eq!(told.load(Ordering::SeqCst), 1);
     host.stop().await.unwrap();
-    house.assert_settled().await;
+    fixture.assert_settled().await;
 }
 
 #[tokio::test]
 async fn g06_a_run_whose_state_cannot_be_written_ends_and_does_not_go_on_as_if_it_were_kept() {
     let store = FaultyStore::new();
-    let house = HostFixture::with_store(store.clone());
-    let host = house.host_builder().channel(&phone_channel()).plugin(boxed_plugin("forgetful", |hooks| {
+    let fixture = HostFixture::with_store(store.clone());
+    let host = fixture.host_builder().channel(&phone_channel()).plugin(boxed_plugin("forgetful", |hooks| {
         hooks.on_sync(ProvideRunners, || Ok(Some(vec![Arc::new(StateWritingRunner) as Arc<dyn Runner>])));
     }));
     let host = host.start().await;
@@ -160,7 +160,7 @@ async fn g06_a_run_whose_state_cannot_be_written_ends_and_does_not_go_on_as_if_i
     let served = host.serve(Event::message("phone", "1", "remember this")).await.unwrap();
     assert_eq!(served.output, "I will remember", "{:?}", served.error);
     host.stop().await.unwrap();
-    house.assert_settled().await;
+    fixture.assert_settled().await;
 }
 
 /// Wants something kept, and says so.
@@ -195,24 +195,24 @@ async fn c03_an_event_that_was_refused_a_turn_opens_no_window_after_a_crash() {
         active_window: window,
     };
     let intake = IntakeOptions { admission: None, debounce: Some(debounce) };
-    let house = HostFixture::in_memory();
-    let left = OrphanedSession::new(&house);
+    let fixture = HostFixture::in_memory();
+    let left = OrphanedSession::new(&fixture);
     let asked = session_message("phone", "bot, what is this?");
     let mut muttered = session_message("phone", "the blue one");
     muttered.metadata.insert(Event::ADDRESSED_KEY.to_owned(), false.into());
     left.accept_event(&asked, 1000, json!({ "without_turn": "too many wait" })).await;
     left.accept_event(&muttered, 1010, json!({})).await;
-    let host = start_listening_host(&house, &Arc::new(TestChannel::new("phone").with_intake(intake)), "phone").await;
-    assert_eq!(format_outcome(&wait_until_settled(&house, &muttered).await), "dropped");
+    let host = start_listening_host(&fixture, &Arc::new(TestChannel::new("phone").with_intake(intake)), "phone").await;
+    assert_eq!(format_outcome(&wait_until_settled(&fixture, &muttered).await), "dropped");
     host.stop().await.unwrap();
-    house.assert_settled().await;
+    fixture.assert_settled().await;
 }
 
 #[tokio::test]
 async fn x03_messages_of_a_dead_process_are_sent_although_one_behind_them_cannot_be_taken_over() {
     let store = FaultyStore::new();
-    let house = HostFixture::with_store(store.clone());
-    let left = OrphanedSession::new(&house);
+    let fixture = HostFixture::with_store(store.clone());
+    let left = OrphanedSession::new(&fixture);
     for text in ["one", "two"] {
         let event = session_message("phone", text);
         left.accept_event(&event, 0, json!({})).await;
@@ -224,7 +224,7 @@ async fn x03_messages_of_a_dead_process_are_sent_although_one_behind_them_cannot
         (taken_over == 2).then(|| StoreError::DiskFull { what: "the store of a test".to_owned() })
     });
     let channel = phone_channel();
-    let host = start_listening_host(&house, &channel, "phone").await;
+    let host = start_listening_host(&fixture, &channel, "phone").await;
     channel.wait_until_sent(1).await;
     assert_eq!(channel.sent(), ["1: one"]);
     host.stop().await.unwrap();
@@ -232,19 +232,19 @@ async fn x03_messages_of_a_dead_process_are_sent_although_one_behind_them_cannot
 
 #[tokio::test]
 async fn x04_a_session_that_lost_its_lease_takes_it_again_for_the_next_turn() {
-    let gate = ReplyBarrier::new();
-    let house = HostFixture::in_memory();
-    let host = house.host_builder().channel(&phone_channel()).plugin(gated_echo_plugin(&gate)).start().await;
+    let barrier = ReplyBarrier::new();
+    let fixture = HostFixture::in_memory();
+    let host = fixture.host_builder().channel(&phone_channel()).plugin(gated_echo_plugin(&barrier)).start().await;
     let [first, second] = ["one", "two"].map(|text| session_message("phone", text));
     let turn = serve_in_background(&host, first);
-    gate.reached().await;
+    barrier.reached().await;
     // It waits in the same session, so that the lease is kept for it.
     let next = serve_in_background(&host, second.clone());
-    while house.store().inbox_record(&EventKey::from(&second)).await.unwrap().is_none() {
+    while fixture.store().inbox_record(&EventKey::from(&second)).await.unwrap().is_none() {
         tokio::task::yield_now().await;
     }
-    let left = OrphanedSession::new(&house);
-    let lease = house.store().lease(&left.tape).await.unwrap().unwrap();
+    let left = OrphanedSession::new(&fixture);
+    let lease = fixture.store().lease(&left.tape).await.unwrap().unwrap();
     let judged = lease.owner.map(|owner| OwnerLiveness { owner, is_alive: false });
     let (now, until) = (Timestamp::from_millis(0), lease.expires_at);
     left.commit(vec![Fact::TakeLease {
@@ -255,9 +255,9 @@ async fn x04_a_session_that_lost_its_lease_takes_it_again_for_the_next_turn() {
         owner_liveness: judged,
     }])
     .await;
-    gate.release();
+    barrier.release();
     assert_eq!(turn.await.unwrap().error.unwrap().code(), "session-busy");
     assert_eq!(next.await.unwrap().outcome.as_ref().map(format_outcome).as_deref(), Some("replied: re: two"));
     host.stop().await.unwrap();
-    house.assert_settled().await;
+    fixture.assert_settled().await;
 }
