@@ -75,7 +75,7 @@ fn g02_bindings_are_listed_shown_enabled_and_disabled() {
     seen.run(&["bindings", "enable", "default"]);
     seen.run(&["bindings", "list", "--json"]);
     for unknown in ["show", "enable", "disable"] {
-        seen.run(&["bindings", unknown, "nobody"]);
+        seen.run(&["bindings", unknown, "missing"]);
     }
     insta::assert_snapshot!(seen.text);
 }
@@ -100,7 +100,7 @@ fn g03_runners_are_listed_and_shown() {
     let mut seen = CommandTranscript::new(CliFixture::new());
     seen.run(&["runners", "list"]);
     seen.run(&["runners", "show", "builtin:agent"]);
-    seen.run(&["runners", "show", "nobody"]);
+    seen.run(&["runners", "show", "missing"]);
     assert!(!seen.fixture.home().exists(), "nothing is written");
     insta::assert_snapshot!(seen.text);
 }

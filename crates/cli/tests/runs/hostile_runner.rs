@@ -25,7 +25,7 @@ async fn call_all_methods(api: &RunApi, text: &str, attempts: &AttemptResults) {
     }
 }
 
-/// Asserts that every method except `but_not` was called and refused with `code`.
+/// Asserts that every method except `exceptions` was called and refused with `code`.
 #[track_caller]
 fn assert_refused(attempts: &AttemptResults, code: ApiErrorCode, exceptions: &[ApiMethod]) {
     let attempts = attempts.lock().unwrap();

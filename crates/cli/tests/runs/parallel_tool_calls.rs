@@ -234,7 +234,7 @@ async fn a10_a_tool_that_times_out_is_ended_and_the_model_is_notified() {
     })
     .await;
     assert_eq!(conversation.send_message("go").await.output, "sorry");
-    let reply = "call_1: the tool did not answer within 1 seconds and was ended; what it did is not tool_cell";
+    let reply = "call_1: the tool did not answer within 1 seconds and was ended; what it did is not known";
     assert_eq!(tool_replies(&model.requests()[1]), [reply]);
     while cancellations.load(Ordering::SeqCst) == 0 {
         tokio::task::yield_now().await;

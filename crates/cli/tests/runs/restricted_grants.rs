@@ -98,8 +98,8 @@ async fn g02_a_binding_that_lacks_what_its_runner_requires_is_rejected() {
     let conversation = TestConversation::new(|builder| builder).await;
     for (policy, missing) in [
         (json!({"tape": "none"}), "tape = \"read\""),
-        (json!({"models": ["invoke"]}), "\"stream\" conversation_with_tools models"),
-        (json!({"models": {"only": []}}), "any conversation_with_tools the models"),
+        (json!({"models": ["invoke"]}), "\"stream\" of models"),
+        (json!({"models": {"only": []}}), "any of the models"),
     ] {
         let refused = save_binding(&conversation, &binding_with_policy(policy)).await.unwrap_err();
         let reason = format!("the runner builtin:agent cannot do without {missing}, which it does not grant");

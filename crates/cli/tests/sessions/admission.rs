@@ -91,7 +91,7 @@ async fn a09_steering_during_a_tool_call_is_ingested_before_the_next_step() {
     conversation.assert_folded(&three, &one).await;
     let later = conversation.send_message("later").await;
     assert_eq!(conversation.outcome(&later).await, "replied: later done");
-    let expected = ["user: one", "calls hold", "tool: prompt_barrier", "user: no, two", "user: and three"];
+    let expected = ["user: one", "calls hold", "tool: held", "user: no, two", "user: and three"];
     assert_eq!(conversation.requests()[1], expected);
     assert_eq!(
         conversation.requests()[2],
@@ -142,7 +142,7 @@ async fn a09_steering_during_the_last_reply_is_answered_by_the_same_run() {
 }
 
 /// Plugin that holds the first turn in `save_state` until the release of `barrier`.
-fn gate_save_state(barrier: &ReplyBarrier) -> Box<dyn Plugin> {
+fn block_save_state(barrier: &ReplyBarrier) -> Box<dyn Plugin> {
     let barrier = barrier.clone();
     boxed_plugin("slow-end", move |hooks| {
         let barrier = barrier.clone();
@@ -161,7 +161,7 @@ async fn a09_steering_after_the_last_step_gets_its_own_turn() {
     let barrier = ReplyBarrier::new();
     let script =
         vec![ScriptedReply::text("one done"), ScriptedReply::text("two done"), ScriptedReply::text("three done")];
-    let conversation = ScriptedConversation::with_plugins(script, vec![gate_save_state(&barrier)]).await;
+    let conversation = ScriptedConversation::with_plugins(script, vec![block_save_state(&barrier)]).await;
     let one = conversation.send_message("one").await;
     barrier.reached().await;
     let two = conversation.send_with_admission("steer", "two").await;
@@ -178,7 +178,7 @@ async fn a09_late_steering_keeps_its_position_in_the_queue() {
     let barrier = ReplyBarrier::new();
     let script =
         vec![ScriptedReply::text("one done"), ScriptedReply::text("two done"), ScriptedReply::text("three done")];
-    let conversation = ScriptedConversation::with_plugins(script, vec![gate_save_state(&barrier)]).await;
+    let conversation = ScriptedConversation::with_plugins(script, vec![block_save_state(&barrier)]).await;
     let one = conversation.send_message("one").await;
     barrier.reached().await;
     let two = conversation.send_with_admission("follow_up", "two").await;
@@ -280,7 +280,7 @@ async fn t13_the_newest_interruption_is_answered_and_a_command_keeps_its_place()
     let (barrier, end) = (ReplyBarrier::new(), ReplyBarrier::new());
     let script = vec![hold_tool_reply("call_1"), ScriptedReply::text("all done")];
     let conversation =
-        ScriptedConversation::with_plugins(script, vec![hold_tool_plugin(&barrier), gate_save_state(&end)]).await;
+        ScriptedConversation::with_plugins(script, vec![hold_tool_plugin(&barrier), block_save_state(&end)]).await;
     let one = conversation.send_message("one").await;
     barrier.reached().await;
     let handoff = conversation.send_with_admission("interrupt", ",tape.handoff name=later").await;

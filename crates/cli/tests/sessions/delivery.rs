@@ -88,8 +88,7 @@ async fn x03_a_message_is_retried_with_backoff_in_order_without_delaying_other_c
 
 #[tokio::test(start_paused = true)]
 async fn x03_a_permanently_failing_message_is_given_up_and_keeps_its_text() {
-    let permanent_failure =
-        || async { Err(ChannelError::permanent("phone".into(), "the chat is disconnected")) }.boxed();
+    let permanent_failure = || async { Err(ChannelError::permanent("phone".into(), "the chat is gone")) }.boxed();
     let (fixture, phone) = (
         HostFixture::in_memory(),
         Arc::new(TestChannel::new("phone").with_behaviour(fail_first_sends(&[("a", 1)], permanent_failure))),
@@ -97,12 +96,12 @@ async fn x03_a_permanently_failing_message_is_given_up_and_keeps_its_text() {
     let host = fixture.host_builder().channel(&phone).plugin(echo_plugin()).start().await;
     let event = Event::message("phone", "a", "one");
     let served = host.serve(event.clone()).await.unwrap();
-    assert_eq!(served.delivery_errors, ["the chat is disconnected"]);
+    assert_eq!(served.delivery_errors, ["the chat is gone"]);
     host.serve(Event::message("phone", "a", "two")).await.unwrap();
     assert_eq!(phone.sent(), ["a: re: two"], "later messages are not blocked");
     assert_eq!(
         outbox_statuses(&fixture, &event).await,
-        [OutboxStatus::Undelivered { reason: "the chat is disconnected".to_owned() }]
+        [OutboxStatus::Undelivered { reason: "the chat is gone".to_owned() }]
     );
     let rows = fixture.store().outbox_records(&EventKey::from(&event)).collect().await.unwrap();
     assert_eq!(rows[0].message.content.text(), "re: one");

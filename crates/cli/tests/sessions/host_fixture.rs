@@ -215,7 +215,7 @@ pub fn format_outcome(outcome: &Outcome) -> String {
 }
 
 /// Plugin whose model stage echoes the prompt after the release of `barrier`.
-pub fn gated_echo_plugin(barrier: &ReplyBarrier) -> Box<dyn Plugin> {
+pub fn blocking_echo_plugin(barrier: &ReplyBarrier) -> Box<dyn Plugin> {
     let barrier = barrier.clone();
     boxed_plugin("echo", move |hooks| {
         let barrier = barrier.clone();

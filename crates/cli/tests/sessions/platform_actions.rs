@@ -1,4 +1,4 @@
-//! Actions on a platform whose host dies: none is done a second time.
+//! Platform actions of a host that crashes: none is performed twice.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::host_fixture::{HostFixture, boxed_plugin, format_outcome};
 use crate::orphaned_events::wait_until_settled;
 use crate::platform::{GroupChannel, group_plugin};
 
-/// A runner that deletes a message, passes a gate, and is done. Whatever it does, it does through the host.
+/// Runner that deletes a message, waits for the release of its barrier and completes. All its effects go through the host.
 struct DeletingRunner(ReplyBarrier);
 
 impl Runner for DeletingRunner {
@@ -53,11 +53,11 @@ fn current_thread_runtime() -> Runtime {
 
 async fn start_host(fixture: &HostFixture, group: &Arc<GroupChannel>, barrier: &ReplyBarrier) -> Host {
     let runner: Arc<dyn Runner> = Arc::new(DeletingRunner(barrier.clone()));
-    let runs = boxed_plugin("deletes", move |hooks: &mut HookRegistrar| {
+    let runner_plugin = boxed_plugin("deletes", move |hooks: &mut HookRegistrar| {
         let runner = Arc::clone(&runner);
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
     });
-    let host = fixture.host_builder().plugin(Box::new(group_plugin(group))).plugin(runs).start().await;
+    let host = fixture.host_builder().plugin(Box::new(group_plugin(group))).plugin(runner_plugin).start().await;
     let resource_policy = ResourcePolicy { platform_api: Some(AllowList::All), ..ResourcePolicy::default() };
     let binding = Binding {
         binding_id: "deletes".into(),
@@ -71,23 +71,23 @@ async fn start_host(fixture: &HostFixture, group: &Arc<GroupChannel>, barrier: &
     host
 }
 
-/// A host takes an event in and dies, with everything it had begun, when the gate is reached.
-fn crash_at_gate(
+/// Starts a host that accepts an event, and drops it with all its tasks when `barrier` is reached.
+fn crash_at_barrier(
     fixture: &HostFixture,
     group: &Arc<GroupChannel>,
-    runner_gate: &ReplyBarrier,
+    runner_barrier: &ReplyBarrier,
     barrier: &ReplyBarrier,
     event: &Event,
 ) {
-    let dying = current_thread_runtime();
-    dying.block_on(async {
-        let host = start_host(fixture, group, runner_gate).await;
+    let runtime = current_thread_runtime();
+    runtime.block_on(async {
+        let host = start_host(fixture, group, runner_barrier).await;
         host.submit(event.clone().into()).await.unwrap();
         barrier.reached().await;
     });
 }
 
-/// What became of the event in the next host, what that host was asked to do, and how the actions on its tape ended.
+/// Outcome of the event in the next host, the number of actions requested there, and the recorded ends of all actions.
 fn recovered_outcome(fixture: &HostFixture, event: &Event) -> (String, usize, Vec<Value>) {
     current_thread_runtime().block_on(async {
         let (group, barrier) = (GroupChannel::new(), ReplyBarrier::new());
@@ -105,30 +105,30 @@ fn recovered_outcome(fixture: &HostFixture, event: &Event) -> (String, usize, Ve
 }
 
 #[test]
-fn x02_an_action_that_a_crash_cut_off_is_not_done_again_and_its_fate_is_unknown() {
+fn x02_an_action_interrupted_by_a_crash_is_not_repeated_and_ends_unknown() {
     let (fixture, barrier, event) = (HostFixture::on_disk(), ReplyBarrier::new(), GroupChannel::message("hi"));
-    let at_gate = barrier.clone();
-    let hangs = GroupChannel::with_handler(move |_| {
-        let barrier = at_gate.clone();
+    let handler_barrier = barrier.clone();
+    let group = GroupChannel::with_handler(move |_| {
+        let barrier = handler_barrier.clone();
         Box::pin(async move {
             barrier.wait_for_release().await;
             Ok(Value::Null)
         })
     });
-    crash_at_gate(&fixture, &hangs, &ReplyBarrier::new(), &barrier, &event);
-    assert_eq!(hangs.requested_actions().len(), 1);
-    let (outcome, asked, ended) = recovered_outcome(&fixture, &event);
+    crash_at_barrier(&fixture, &group, &ReplyBarrier::new(), &barrier, &event);
+    assert_eq!(group.requested_actions().len(), 1);
+    let (outcome, requested, ended) = recovered_outcome(&fixture, &event);
     assert!(outcome.contains("while message.delete was at work"), "{outcome}");
-    assert_eq!((asked, ended), (0, vec![json!("unknown")]));
+    assert_eq!((requested, ended), (0, vec![json!("unknown")]));
 }
 
 #[test]
-fn x02_an_action_that_was_done_before_a_crash_is_not_done_again() {
+fn x02_an_action_performed_before_a_crash_is_not_repeated() {
     let (fixture, barrier, event) = (HostFixture::on_disk(), ReplyBarrier::new(), GroupChannel::message("hi"));
     let group = GroupChannel::new();
-    crash_at_gate(&fixture, &group, &barrier, &barrier, &event);
+    crash_at_barrier(&fixture, &group, &barrier, &barrier, &event);
     assert_eq!(group.requested_actions().len(), 1);
-    let (outcome, asked, ended) = recovered_outcome(&fixture, &event);
+    let (outcome, requested, ended) = recovered_outcome(&fixture, &event);
     assert!(outcome.contains("after message.delete was asked for"), "{outcome}");
-    assert_eq!((asked, ended), (0, vec![json!("done")]));
+    assert_eq!((requested, ended), (0, vec![json!("done")]));
 }
