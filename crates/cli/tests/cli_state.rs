@@ -130,7 +130,7 @@ fn g06_invalid_arguments_are_rejected_and_change_nothing() {
     let fixture = CliFixture::new();
     let space = set_state(&fixture, AGENT_NAMESPACE, "k", "1");
     let long = "k".repeat(257);
-    let wrong: [(&[&str], &str); 14] = [
+    let invalid: [(&[&str], &str); 14] = [
         (&["set", &space, "k", "calm"], "state-invalid"),
         (&["set", &space, "k", "null"], "state-invalid"),
         (&["set", &space, "", "1"], "state-invalid"),
@@ -146,7 +146,7 @@ fn g06_invalid_arguments_are_rejected_and_change_nothing() {
         (&["clear"], "usage"),
         (&["clear", &space, "--unused"], "usage"),
     ];
-    for (arguments, code) in wrong {
+    for (arguments, code) in invalid {
         fixture.capstan(&[&["state"], arguments].concat()).refused(code, 2);
     }
     let shown = fixture.capstan(&["state", "show", &space, "k"]).data();

@@ -53,8 +53,8 @@ async fn g07_the_system_session_is_reserved_for_the_host() {
     let tapes = host.tapes().list().await.unwrap();
     assert_eq!(tapes.len(), 1, "{tapes:?}");
     let entries = host.tapes().read(&tapes[0].name, &TapeSlice::all()).await.unwrap();
-    let names: Vec<_> = entries.iter().map(|entry| entry.name()).collect();
-    assert_eq!(names, [Some("binding.enabled")], "only events of the host are recorded");
+    let event_names: Vec<_> = entries.iter().map(|entry| entry.name()).collect();
+    assert_eq!(event_names, [Some("binding.enabled")], "only events of the host are recorded");
     host.stop().await.unwrap();
 }
 

@@ -202,8 +202,8 @@ impl Runner for UnsteerableRunner {
         let barrier = self.0.clone();
         let results = async move {
             barrier.wait_for_release().await;
-            let content = Content::from(format!("received {}", context.input.plain_text()));
-            let message = ResultBody::MessageCompleted { content, provider_meta: Default::default() };
+            let reply = Content::from(format!("received {}", context.input.plain_text()));
+            let message = ResultBody::MessageCompleted { content: reply, provider_meta: Default::default() };
             futures::stream::iter([message.into(), ResultBody::RunCompleted { silent: false }.into()])
         };
         futures::stream::once(results).flatten().boxed()

@@ -188,8 +188,8 @@ impl Runner for FaultyRunner {
             "panic" => panic!("injected fault"),
             "panic later" => futures::stream::once(async { panic!("injected fault") }).boxed(),
             text => {
-                let content = format!("received {text}").into();
-                let message = ResultBody::MessageCompleted { content, provider_meta: Default::default() };
+                let reply = format!("received {text}").into();
+                let message = ResultBody::MessageCompleted { content: reply, provider_meta: Default::default() };
                 futures::stream::iter([message.into(), ResultBody::RunCompleted { silent: false }.into()]).boxed()
             }
         }
