@@ -36,9 +36,9 @@ impl CommandTranscript {
     fn add(&mut self, arguments: &[&str], output: &BinaryOutput) {
         let root = self.fixture.root();
         let typed = arguments.join(" ");
-        let seen = format!("$ capstan {typed}\n{}{}", output.stdout, output.stderr);
-        let seen = seen.replace(root.to_str().expect("a plain path"), "[ROOT]");
-        writeln!(self.text, "{}\nexit code: {}\n", seen.trim_end(), output.code.expect("an exit code"))
+        let transcript = format!("$ capstan {typed}\n{}{}", output.stdout, output.stderr);
+        let transcript = transcript.replace(root.to_str().expect("a plain path"), "[ROOT]");
+        writeln!(self.text, "{}\nexit code: {}\n", transcript.trim_end(), output.code.expect("an exit code"))
             .expect("a string");
     }
 }
@@ -65,54 +65,54 @@ fn message_envelope(text: &str) -> Value {
 
 #[test]
 fn g02_bindings_are_listed_shown_enabled_and_disabled() {
-    let mut seen = CommandTranscript::new(CliFixture::new());
-    let file = seen.fixture.file("guests.toml", GUESTS_BINDING_TOML);
-    seen.run(&["bindings", "list"]);
-    seen.run(&["bindings", "set", &file]);
-    seen.run(&["bindings", "disable", "default"]);
-    seen.run(&["bindings", "list"]);
-    seen.run(&["bindings", "show", "guests"]);
-    seen.run(&["bindings", "enable", "default"]);
-    seen.run(&["bindings", "list", "--json"]);
+    let mut transcript = CommandTranscript::new(CliFixture::new());
+    let file = transcript.fixture.file("guests.toml", GUESTS_BINDING_TOML);
+    transcript.run(&["bindings", "list"]);
+    transcript.run(&["bindings", "set", &file]);
+    transcript.run(&["bindings", "disable", "default"]);
+    transcript.run(&["bindings", "list"]);
+    transcript.run(&["bindings", "show", "guests"]);
+    transcript.run(&["bindings", "enable", "default"]);
+    transcript.run(&["bindings", "list", "--json"]);
     for unknown in ["show", "enable", "disable"] {
-        seen.run(&["bindings", unknown, "nobody"]);
+        transcript.run(&["bindings", unknown, "missing"]);
     }
-    insta::assert_snapshot!(seen.text);
+    insta::assert_snapshot!(transcript.text);
 }
 
 #[test]
 fn g02_dry_run_explains_the_choice_of_binding() {
-    let mut seen = CommandTranscript::new(CliFixture::new());
-    let file = seen.fixture.file("guests.toml", GUESTS_BINDING_TOML);
-    seen.fixture.capstan(&["bindings", "set", &file]).succeeded();
-    let event = seen.fixture.file("event.json", message_envelope("a guest").to_string());
-    seen.run(&["bindings", "dry-run", &event]);
-    seen.run(&["bindings", "dry-run", &event, "--json"]);
-    seen.fixture.capstan(&["bindings", "disable", "default"]).succeeded();
-    let event = seen.fixture.file("other.json", message_envelope("a friend").to_string());
-    seen.run(&["bindings", "dry-run", &event]);
-    assert_eq!(seen.fixture.outcomes(), (0, 0), "the event is not served");
-    insta::assert_snapshot!(seen.text);
+    let mut transcript = CommandTranscript::new(CliFixture::new());
+    let file = transcript.fixture.file("guests.toml", GUESTS_BINDING_TOML);
+    transcript.fixture.capstan(&["bindings", "set", &file]).succeeded();
+    let event = transcript.fixture.file("event.json", message_envelope("a guest").to_string());
+    transcript.run(&["bindings", "dry-run", &event]);
+    transcript.run(&["bindings", "dry-run", &event, "--json"]);
+    transcript.fixture.capstan(&["bindings", "disable", "default"]).succeeded();
+    let event = transcript.fixture.file("other.json", message_envelope("a friend").to_string());
+    transcript.run(&["bindings", "dry-run", &event]);
+    assert_eq!(transcript.fixture.outcomes(), (0, 0), "the event is not served");
+    insta::assert_snapshot!(transcript.text);
 }
 
 #[test]
 fn g03_runners_are_listed_and_shown() {
-    let mut seen = CommandTranscript::new(CliFixture::new());
-    seen.run(&["runners", "list"]);
-    seen.run(&["runners", "show", "builtin:agent"]);
-    seen.run(&["runners", "show", "nobody"]);
-    assert!(!seen.fixture.home().exists(), "nothing is written");
-    insta::assert_snapshot!(seen.text);
+    let mut transcript = CommandTranscript::new(CliFixture::new());
+    transcript.run(&["runners", "list"]);
+    transcript.run(&["runners", "show", "builtin:agent"]);
+    transcript.run(&["runners", "show", "missing"]);
+    assert!(!transcript.fixture.home().exists(), "nothing is written");
+    insta::assert_snapshot!(transcript.text);
 }
 
 #[test]
 fn g02_unreadable_document_is_rejected_with_a_reason() {
-    let mut seen = CommandTranscript::new(CliFixture::new());
-    let missing = seen.fixture.path("missing.toml");
-    let binary = seen.fixture.file("binary", b"\x7fELF\x02\x01\x00\x00");
-    let long = seen.fixture.file("long.toml", format!("binding_id = {}", "x".repeat(5000)));
+    let mut transcript = CommandTranscript::new(CliFixture::new());
+    let missing = transcript.fixture.path("missing.toml");
+    let binary = transcript.fixture.file("binary", b"\x7fELF\x02\x01\x00\x00");
+    let long = transcript.fixture.file("long.toml", format!("binding_id = {}", "x".repeat(5000)));
     for file in [missing, binary, long] {
-        seen.run(&["bindings", "set", &file]);
+        transcript.run(&["bindings", "set", &file]);
     }
     let policy = |policy: &str| format!("binding_id = 'b'\nrunner_id = 'builtin:agent'\n[resource_policy]\n{policy}");
     for text in [
@@ -125,14 +125,14 @@ fn g02_unreadable_document_is_rejected_with_a_reason() {
         &policy("artifacts = 'all'"),
         &policy("tape = 'none'"),
     ] {
-        seen.run_with_input(&["bindings", "set", "-"], text);
+        transcript.run_with_input(&["bindings", "set", "-"], text);
     }
     let part = |part: Value| json!({"event_type": "a.b", "source": "api", "input": {"contents": [part]}}).to_string();
     for text in ["hello", "[1]", "event_type = 'a.b'", &part(json!(5)), &part(json!({"type": "nope"}))] {
-        seen.run_with_input(&["events", "send", "-"], text);
+        transcript.run_with_input(&["events", "send", "-"], text);
     }
-    seen.run_with_input(&["events", "query", "-"], "hello");
-    insta::assert_snapshot!(seen.text);
+    transcript.run_with_input(&["events", "query", "-"], "hello");
+    insta::assert_snapshot!(transcript.text);
 }
 
 /// Output of `events send`.

@@ -167,14 +167,14 @@ fn x03_dead_letters_are_counted_with_their_age() {
     let fixture = fixture_with_events(1);
     execute_sql(
         &fixture,
-        r#"UPDATE outbox SET status = '{"status":"undelivered","reason":"nobody there"}', at = '2020-01-01T00:00:00Z'"#,
+        r#"UPDATE outbox SET status = '{"status":"undelivered","reason":"no recipient"}', at = '2020-01-01T00:00:00Z'"#,
     );
     let report = doctor_report(&fixture, 0);
     assert_status(&report, "outbox", "warning");
     let outbox = find_check(&report, "outbox");
     assert_eq!((&outbox["data"]["undelivered"], &outbox["data"]["waiting"]), (&json!(1), &json!(0)));
     let output = format!("{} {}", outbox["message"], outbox["details"][0]);
-    assert!(output.contains(" d old") && output.contains("nobody there"), "{output}");
+    assert!(output.contains(" d old") && output.contains("no recipient"), "{output}");
     execute_sql(&fixture, r#"UPDATE outbox SET status = '{"status":"waiting"}'"#);
     let report = doctor_report(&fixture, 0);
     assert_status(&report, "outbox", "warning");
@@ -216,7 +216,7 @@ fn invalid_configuration_does_not_prevent_other_checks() {
     let report = doctor_report(&CliFixture::new().config("[knowledge.docs]\npath = '/nowhere/docs'\n"), 0);
     let details = find_check(&report, "config")["details"].to_string();
     assert!(details.contains("cannot read the folder /nowhere/docs of the knowledge base docs"), "{details}");
-    let report = doctor_report(&CliFixture::new().set("CAPSTAN_MODEL", "nobody:x"), 0);
+    let report = doctor_report(&CliFixture::new().set("CAPSTAN_MODEL", "missing:x"), 0);
     assert!(find_check(&report, "config")["details"].to_string().contains("unknown model provider"), "{report:#}");
 }
 

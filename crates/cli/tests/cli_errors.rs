@@ -90,7 +90,7 @@ fn usage_errors() {
     let terminal = ["serve", "--channel", "cli"];
     table.add_refused(&fixture, "a channel that has nothing to listen to", &terminal, ("channel-missing", 2));
     let unknown = ["serve", "--channel", "stdoi"];
-    table.add_refused(&fixture, "a channel nobody provides", &unknown, ("channel-unknown", 2));
+    table.add_refused(&fixture, "a channel that no plugin provides", &unknown, ("channel-unknown", 2));
     assert!(!fixture.home().exists(), "neither do these");
 
     let unknown_channel = ["run", "hello", "--channel", "telegraph"];
@@ -181,7 +181,7 @@ fn tape_errors() {
     let sample = bub_sample_path();
     let lines = cli_support::bub_sample_lines();
     let path = fixture.file("sample.jsonl", std::fs::read(&sample).unwrap());
-    table.add_refused(&fixture, "no such tape", &["tape", "show", "nobody"], ("tape-unknown", 2));
+    table.add_refused(&fixture, "no such tape", &["tape", "show", "missing"], ("tape-unknown", 2));
     let missing = fixture.path("missing.jsonl");
     table.add_refused(&fixture, "no such file", &["tape", "show", &missing], ("tape-file-unreadable", 2));
     let import = ["tape", "import", &path, "--name", "../x"];
@@ -215,8 +215,8 @@ fn model_errors() {
     let run = ["run", "hello"];
     let unreachable = CliFixture::new().set("CAPSTAN_MODEL", "openai:x").set("CAPSTAN_API_KEY", "sk-x");
     let unreachable = unreachable.set("CAPSTAN_API_BASE", &unused_address());
-    table.add_refused(&unreachable, "nobody answers", &run, ("model-unreachable", 1));
-    let unknown = CliFixture::new().set("CAPSTAN_MODEL", "nobody:x");
+    table.add_refused(&unreachable, "no server answers", &run, ("model-unreachable", 1));
+    let unknown = CliFixture::new().set("CAPSTAN_MODEL", "missing:x");
     table.add_refused(&unknown, "an unknown provider", &run, ("model-unknown", 1));
     let message = |text: &str| format!("{{\"error\": {{\"message\": \"{text}\"}}}}");
     let server = ScriptedModel::start_blocking(vec![

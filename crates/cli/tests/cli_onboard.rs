@@ -190,7 +190,7 @@ fn h02_rejected_key_changes_nothing() {
 fn h02_invalid_answers_are_rejected_and_nothing_is_written() {
     let fixture = CliFixture::new();
     fixture.capstan(&["onboard"]).refused("usage", 2);
-    fixture.capstan(&["onboard", "--provider", "nobody"]).refused("model-unknown", 2);
+    fixture.capstan(&["onboard", "--provider", "missing"]).refused("model-unknown", 2);
     fixture.capstan(&["onboard", "--provider", "openai"]).refused("usage", 2);
     fixture
         .capstan(&["onboard", "--model", "openai:x", "--api-base", "nonsense", "--skip-test"])
@@ -233,8 +233,8 @@ fn h02_failed_test_prompts_again_with_the_previous_answers() {
     let screen = TerminalSession::open(&fixture.command(&["onboard"]), 100, 40);
     let base = server.base_url();
     for (question, answer) in [
-        ("Provider", "nobody"),
-        ("unknown model provider nobody", "openai"),
+        ("Provider", "missing"),
+        ("unknown model provider missing", "openai"),
         ("Model: ", ""),
         ("the provider openai needs a model name", "scripted"),
         ("Base URL", "nonsense"),

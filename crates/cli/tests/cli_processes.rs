@@ -139,19 +139,19 @@ fn a04_command_that_ended_while_its_host_was_stopped_did_not_time_out() {
     let text = format!("[[tool:bash cmd=\"{command}\" timeout_seconds={}]]", BASH_TIMEOUT.as_secs());
     let mut host = fixture.command(&["run", &text]);
     let host = StoppableProcess(Some(host.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()));
-    let until = |is_so: &dyn Fn() -> bool| {
+    let wait_until = |condition: &dyn Fn() -> bool| {
         let started = Instant::now();
-        while !is_so() {
+        while !condition() {
             assert!(started.elapsed() < Duration::from_mins(1), "not reached");
             std::thread::sleep(Duration::from_millis(5));
         }
     };
     let pid = fixture.workspace().join("pid");
     let leader = || std::fs::read_to_string(&pid).ok().filter(|text| text.ends_with('\n'));
-    until(&|| leader().is_some());
+    wait_until(&|| leader().is_some());
     let (stopped, stat) = (Instant::now(), format!("/proc/{}/stat", leader().unwrap().trim()));
     // The command has ended, and its host learns of that only together with the timeout.
-    until(&|| std::fs::read_to_string(&stat).unwrap().contains(") Z ") && stopped.elapsed() > BASH_TIMEOUT * 2);
+    wait_until(&|| std::fs::read_to_string(&stat).unwrap().contains(") Z ") && stopped.elapsed() > BASH_TIMEOUT * 2);
     host.signal("CONT");
     let output = host.wait_for_exit();
     assert_eq!(output.code, Some(0), "{output:?}");

@@ -11,13 +11,13 @@ use cli_support::{BinaryOutput, CliFixture, find_check};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-/// The user `nobody`, who owns nothing else.
-const NOBODY_UID: u32 = 65534;
+/// Conventional id of the unprivileged system user, who owns no files.
+const UNPRIVILEGED_UID: u32 = 65534;
 
-/// A fixture of an unprivileged user: the user who runs the tests, or `nobody` if that is root.
+/// Fixture owned by an unprivileged user: the user who runs the tests, or [`UNPRIVILEGED_UID`] instead of root.
 struct UnprivilegedFixture {
     fixture: CliFixture,
-    /// Copy of the binary that the user `nobody` can execute, if the tests run as root.
+    /// Copy of the binary that the unprivileged user can execute, if the tests run as root.
     binary_copy: Option<PathBuf>,
 }
 
@@ -31,7 +31,7 @@ impl UnprivilegedFixture {
             let copy = root.join("capstan");
             std::fs::copy(env!("CARGO_BIN_EXE_capstan"), &copy).unwrap();
             for path in [&root, &fixture.workspace(), &fixture.home(), &fixture.home().join("config.toml")] {
-                std::os::unix::fs::chown(path, Some(NOBODY_UID), Some(NOBODY_UID)).unwrap();
+                std::os::unix::fs::chown(path, Some(UNPRIVILEGED_UID), Some(UNPRIVILEGED_UID)).unwrap();
             }
             copy
         });
@@ -43,11 +43,11 @@ impl UnprivilegedFixture {
     fn capstan(&self, arguments: &[&str]) -> BinaryOutput {
         let mut command = self.fixture.command(arguments);
         if let Some(copy) = &self.binary_copy {
-            let mut as_nobody = Command::new(copy);
-            as_nobody.args(arguments).current_dir(self.fixture.workspace()).env_clear();
-            as_nobody.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-            as_nobody.uid(NOBODY_UID).gid(NOBODY_UID);
-            command = as_nobody;
+            let mut unprivileged_command = Command::new(copy);
+            unprivileged_command.args(arguments).current_dir(self.fixture.workspace()).env_clear();
+            unprivileged_command.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            unprivileged_command.uid(UNPRIVILEGED_UID).gid(UNPRIVILEGED_UID);
+            command = unprivileged_command;
         }
         BinaryOutput::from(command.output().expect("the binary starts"))
     }
@@ -88,31 +88,31 @@ fn set_mode(path: &Path, mode: u32) {
 
 #[test]
 fn x02_read_only_database_is_readable_and_rejects_writes() {
-    let nobody = UnprivilegedFixture::new();
-    let (database, output) = (nobody.fixture.database(), nobody.run_read_commands());
+    let unprivileged = UnprivilegedFixture::new();
+    let (database, output) = (unprivileged.fixture.database(), unprivileged.run_read_commands());
     set_mode(&database, 0o444);
-    nobody.assert_read_only(&database, "this user may only read it");
-    assert_eq!(nobody.run_read_commands(), output);
+    unprivileged.assert_read_only(&database, "this user may only read it");
+    assert_eq!(unprivileged.run_read_commands(), output);
     set_mode(&database, 0o600);
-    nobody.capstan(&["run", "more"]).data();
-    assert!(nobody.run_read_commands()[1].contains("more"));
+    unprivileged.capstan(&["run", "more"]).data();
+    assert!(unprivileged.run_read_commands()[1].contains("more"));
 }
 
 #[test]
 fn x02_read_only_home_is_readable_and_rejects_writes() {
-    let nobody = UnprivilegedFixture::new();
-    let (home, output) = (nobody.fixture.home(), nobody.run_read_commands());
+    let unprivileged = UnprivilegedFixture::new();
+    let (home, output) = (unprivileged.fixture.home(), unprivileged.run_read_commands());
     set_mode(&home, 0o555);
-    nobody.assert_read_only(&home, "Permission denied");
-    assert_eq!(nobody.run_read_commands(), output);
+    unprivileged.assert_read_only(&home, "Permission denied");
+    assert_eq!(unprivileged.run_read_commands(), output);
     set_mode(&home, 0o700);
-    nobody.capstan(&["run", "more"]).data();
-    assert!(nobody.run_read_commands()[1].contains("more"));
+    unprivileged.capstan(&["run", "more"]).data();
+    assert!(unprivileged.run_read_commands()[1].contains("more"));
 }
 
 /// The `home` check of `doctor` for an unprivileged user.
-fn home_check(nobody: &UnprivilegedFixture, exit: i32) -> Value {
-    let output = nobody.capstan(&["doctor", "--json"]);
+fn home_check(unprivileged: &UnprivilegedFixture, exit: i32) -> Value {
+    let output = unprivileged.capstan(&["doctor", "--json"]);
     assert_eq!(output.code, Some(exit), "{output:?}");
     let found: Value = serde_json::from_str(&output.stdout).unwrap();
     find_check(&found, "home").clone()
@@ -120,38 +120,38 @@ fn home_check(nobody: &UnprivilegedFixture, exit: i32) -> Value {
 
 #[test]
 fn x02_doctor_names_unwritable_files() {
-    let nobody = UnprivilegedFixture::new();
-    set_mode(&nobody.fixture.home(), 0o700);
-    let owners = nobody.fixture.home().join("owners");
-    for (path, mode, mended) in [(nobody.fixture.database(), 0o444, 0o600), (owners, 0o555, 0o755)] {
+    let unprivileged = UnprivilegedFixture::new();
+    set_mode(&unprivileged.fixture.home(), 0o700);
+    let owners = unprivileged.fixture.home().join("owners");
+    for (path, mode, mended) in [(unprivileged.fixture.database(), 0o444, 0o600), (owners, 0o555, 0o755)] {
         set_mode(&path, mode);
-        let home = home_check(&nobody, 1);
+        let home = home_check(&unprivileged, 1);
         assert_eq!(home["status"], "problem", "{home:#}");
         assert!(home["details"][0].as_str().unwrap().starts_with(path.to_str().unwrap()), "{home:#}");
         set_mode(&path, mended);
-        assert_eq!(home_check(&nobody, 0)["status"], "ok");
+        assert_eq!(home_check(&unprivileged, 0)["status"], "ok");
     }
 }
 
 #[test]
 fn x02_unwritable_lock_directory_makes_the_home_read_only() {
-    let nobody = UnprivilegedFixture::new();
-    let owners = nobody.fixture.home().join("owners");
+    let unprivileged = UnprivilegedFixture::new();
+    let owners = unprivileged.fixture.home().join("owners");
     set_mode(&owners, 0o555);
-    let output = nobody.capstan(&["run", "more"]).refused("store-read-only", 4);
+    let output = unprivileged.capstan(&["run", "more"]).refused("store-read-only", 4);
     assert!(
         output.stderr.contains(&format!("{} cannot be written: Permission denied", owners.display())),
         "{output:?}"
     );
-    set_mode(&nobody.fixture.database(), 0o444);
-    nobody.assert_read_only(&nobody.fixture.database(), "this user may only read it");
+    set_mode(&unprivileged.fixture.database(), 0o444);
+    unprivileged.assert_read_only(&unprivileged.fixture.database(), "this user may only read it");
     set_mode(&owners, 0o755);
 }
 
 #[test]
 fn x02_read_only_database_is_not_read_without_its_log() {
-    let nobody = UnprivilegedFixture::new();
-    let (home, database) = (nobody.fixture.home(), nobody.fixture.database());
+    let unprivileged = UnprivilegedFixture::new();
+    let (home, database) = (unprivileged.fixture.home(), unprivileged.fixture.database());
     // As after the death of a process, or in a file system backup: the database and its log.
     let copies = [database.clone(), database.with_extension("db-wal")].map(|file| {
         let copy = home.join("copy").join(file.file_name().unwrap());
@@ -169,9 +169,9 @@ fn x02_read_only_database_is_not_read_without_its_log() {
         set_mode(file, 0o666);
     }
     set_mode(&home, 0o555);
-    let output = nobody.capstan(&["tape", "list"]).refused("store-read-only", 4);
+    let output = unprivileged.capstan(&["tape", "list"]).refused("store-read-only", 4);
     assert!(output.stderr.contains("it was not closed"), "{output:?}");
     set_mode(&home, 0o777);
-    let tapes = nobody.capstan(&["tape", "list", "--json"]).json();
+    let tapes = unprivileged.capstan(&["tape", "list", "--json"]).json();
     assert_eq!(tapes[0]["session"], json!("renamed"), "{tapes}");
 }

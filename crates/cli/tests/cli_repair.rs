@@ -185,7 +185,7 @@ fn p12_repair_moves_no_entries_with_an_invalid_configuration() {
 #[test]
 fn x03_dead_letters_are_reported_until_repair_acknowledges_them() {
     let fixture = fixture_with_events(3);
-    let undelivered = r#"UPDATE outbox SET status = '{"status":"undelivered","reason":"nobody there"}' WHERE id < 3"#;
+    let undelivered = r#"UPDATE outbox SET status = '{"status":"undelivered","reason":"no recipient"}' WHERE id < 3"#;
     execute_sql(&fixture, undelivered);
     let report = doctor_report(&fixture, 0);
     assert_status(&report, "outbox", "warning");
@@ -193,7 +193,7 @@ fn x03_dead_letters_are_reported_until_repair_acknowledges_them() {
 
     let repaired = fixture.capstan(&["doctor", "--repair", "--json"]).json();
     let done = repaired["repaired"].to_string();
-    assert!(done.contains("acknowledged dead letters") && done.contains("nobody there"), "{done}");
+    assert!(done.contains("acknowledged dead letters") && done.contains("no recipient"), "{done}");
     assert_status(&repaired, "outbox", "ok");
     assert_status(&doctor_report(&fixture, 0), "outbox", "ok");
     let again = fixture.capstan(&["doctor", "--repair", "--json"]).json();

@@ -46,7 +46,7 @@ fn g10_runs_are_listed_newest_first_and_filtered() {
         listed_run_ids(&fixture, &["--session", "cli:local", "--status", "completed"]),
         std::slice::from_ref(&first)
     );
-    assert_eq!(listed_run_ids(&fixture, &["--session", "nobody"]), Vec::<String>::new());
+    assert_eq!(listed_run_ids(&fixture, &["--session", "missing"]), Vec::<String>::new());
     let lines = fixture.capstan(&["runs", "list"]).lines();
     assert!(lines[2].starts_with(&first) && lines[2].contains("completed") && lines[2].contains("cli:local"));
     fixture.capstan(&["runs", "list", "--status", "lost"]).refused("usage", 2);
@@ -131,7 +131,7 @@ fn g10_run_is_found_by_a_unique_prefix() {
     let output = fixture.capstan(&["runs", "show", "run-"]).refused("run-unknown", 2);
     assert!(output.stderr.contains("several runs start with"), "{output:?}");
     for command in ["show", "cancel"] {
-        let output = fixture.capstan(&["runs", command, "run-of-nobody"]).refused("run-unknown", 2);
+        let output = fixture.capstan(&["runs", command, "run-missing"]).refused("run-unknown", 2);
         assert!(output.stderr.contains("capstan runs list"), "{output:?}");
     }
     fixture.capstan(&["runs", "show", ""]).refused("run-unknown", 2);

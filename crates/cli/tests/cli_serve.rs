@@ -172,11 +172,11 @@ fn c06_invalid_line_is_rejected_with_a_hint_and_later_lines_are_served() {
 
 #[test]
 fn c06_failed_turn_replies_with_its_notice_and_is_logged() {
-    let fixture = CliFixture::new().set("CAPSTAN_MODEL", "nobody:x");
+    let fixture = CliFixture::new().set("CAPSTAN_MODEL", "missing:x");
     let mut stdio = StdioServer::start(&fixture);
     let answer = stdio.send_and_recv(&stdio_request(1, "s", "hello"));
     assert_eq!(answer["outcome"], "failed");
-    assert!(answer["text"].as_str().unwrap().contains("nobody"), "{answer}");
+    assert!(answer["text"].as_str().unwrap().contains("missing"), "{answer}");
     let output = stdio.close().succeeded();
     assert_eq!(output.stdout, "");
     assert!(output.stderr.contains("model-unknown"), "{output:?}");

@@ -110,7 +110,7 @@ fn g06_namespaces_are_listed_with_owner_and_limits_and_filtered() {
         Value::Null,
         "the binding does not allow it"
     );
-    assert_eq!(listed_namespaces(&fixture, &["--runner", "nobody"]), Vec::<Value>::new());
+    assert_eq!(listed_namespaces(&fixture, &["--runner", "missing"]), Vec::<Value>::new());
 
     fixture.capstan(&["state", "set", &space, "k", &format!("{:?}", "x".repeat(19))]).refused("state-too-large", 2);
     set_state(&fixture, &space, "l", "2");
@@ -130,7 +130,7 @@ fn g06_invalid_arguments_are_rejected_and_change_nothing() {
     let fixture = CliFixture::new();
     let space = set_state(&fixture, AGENT_NAMESPACE, "k", "1");
     let long = "k".repeat(257);
-    let wrong: [(&[&str], &str); 14] = [
+    let invalid: [(&[&str], &str); 14] = [
         (&["set", &space, "k", "calm"], "state-invalid"),
         (&["set", &space, "k", "null"], "state-invalid"),
         (&["set", &space, "", "1"], "state-invalid"),
@@ -139,14 +139,14 @@ fn g06_invalid_arguments_are_rejected_and_change_nothing() {
         (&["set", r#"["builtin:agent", "everybody", null]"#, "k", "1"], "state-invalid"),
         (&["set", r#"["builtin:agent", "actor", "ann"]"#, "k", "1"], "state-invalid"),
         (&["set", r#"["builtin:agent", "runner", "x"]"#, "k", "1"], "state-invalid"),
-        (&["set", r#"["nobody", "runner", null]"#, "k", "1"], "runner-unknown"),
+        (&["set", r#"["missing", "runner", null]"#, "k", "1"], "runner-unknown"),
         (&["set", "0000", "k", "1"], "state-unknown"),
         (&["show", &space, "other"], "state-unknown"),
         (&["show", &space[..3]], "state-unknown"),
         (&["clear"], "usage"),
         (&["clear", &space, "--unused"], "usage"),
     ];
-    for (arguments, code) in wrong {
+    for (arguments, code) in invalid {
         fixture.capstan(&[&["state"], arguments].concat()).refused(code, 2);
     }
     let shown = fixture.capstan(&["state", "show", &space, "k"]).data();

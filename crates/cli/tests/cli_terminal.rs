@@ -195,9 +195,9 @@ fn c01_error_is_on_a_line_of_its_own_at_a_terminal() {
     let fixture = CliFixture::with_model(&server).set("CAPSTAN_RUN_TIMEOUT_SECONDS", "3");
     let screen = TerminalSession::open(&fixture.command(&["run", "hello"]), 200, 24);
     screen.wait_for("half");
-    let seen = screen.wait_for("hint: ");
-    assert!(lines_containing(&seen, "error[run-timeout]").iter().all(|line| line.starts_with("error[")), "{seen}");
-    assert!(!seen.trim_end().contains("\n\n"), "no line is empty: {seen}");
+    let shown = screen.wait_for("hint: ");
+    assert!(lines_containing(&shown, "error[run-timeout]").iter().all(|line| line.starts_with("error[")), "{shown}");
+    assert!(!shown.trim_end().contains("\n\n"), "no line is empty: {shown}");
     assert_eq!(screen.wait_for_exit(), Some(1));
     barrier.release();
 }
@@ -207,7 +207,7 @@ fn c01_log_line_is_on_a_line_of_its_own_at_a_terminal() {
     let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("this is cut by").truncated()]);
     let fixture = CliFixture::with_model(&server);
     let screen = TerminalSession::open(&fixture.command(&["run", "hello"]), 200, 24);
-    let seen = screen.wait_for(" WARN ");
-    assert_eq!(lines_containing(&seen, "this is cut by"), ["this is cut by"], "{seen}");
+    let shown = screen.wait_for(" WARN ");
+    assert_eq!(lines_containing(&shown, "this is cut by"), ["this is cut by"], "{shown}");
     assert_eq!(screen.wait_for_exit(), Some(0));
 }

@@ -242,7 +242,7 @@ fn x06_background_output_shows_no_part_of_a_key_between_reads() {
     assert_secret_not_leaked(&fixture, &answers);
 }
 
-/// The user `nobody`, who owns nothing else.
+/// Conventional id of the unprivileged system user, who owns no files.
 const UNPRIVILEGED_UID: u32 = 65534;
 
 #[test]
@@ -260,10 +260,10 @@ fn x06_command_cannot_read_the_memory_of_the_host() {
         for path in [fixture.root(), fixture.workspace(), fixture.home()] {
             chown(path, Some(UNPRIVILEGED_UID), Some(UNPRIVILEGED_UID)).unwrap();
         }
-        let mut as_nobody = Command::new(copy);
-        as_nobody.args(command.get_args()).current_dir(fixture.workspace()).env_clear();
-        as_nobody.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        command = as_nobody;
+        let mut unprivileged_command = Command::new(copy);
+        unprivileged_command.args(command.get_args()).current_dir(fixture.workspace()).env_clear();
+        unprivileged_command.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command = unprivileged_command;
         command.uid(UNPRIVILEGED_UID).gid(UNPRIVILEGED_UID);
     }
     BinaryOutput::from(command.output().unwrap()).succeeded();

@@ -99,7 +99,7 @@ fn a08_session_can_have_its_own_model() {
     assert_eq!(run_message(&fixture, ",model"), "openai:other (chosen for this conversation)\n");
     run_message(&fixture, "one");
     fixture.capstan(&["run", "two", "--session-id", "another"]).succeeded();
-    assert!(fixture.capstan(&["run", ",model nobody:x"]).stdout.contains("no model provider \"nobody\""));
+    assert!(fixture.capstan(&["run", ",model missing:x"]).stdout.contains("no model provider \"missing\""));
     assert!(fixture.capstan(&["run", ",model nonsense"]).stdout.contains("provider:name"));
     run_message(&fixture, "three");
     run_message(&fixture, ",model default");

@@ -9,7 +9,7 @@ pub fn refusal_reason(rules: &[ApprovalRule], tool: &str, arguments: &JsonObject
     match rules.iter().find(|rule| is_match(rule, tool, arguments))?.decision {
         ApprovalDecision::Allow => None,
         ApprovalDecision::Ask => Some(format!(
-            "the tool {tool} was not called: such a call needs somebody's approval here, and nobody can be asked"
+            "the tool {tool} was not called: such a call needs approval here, and no approver is available"
         )),
         ApprovalDecision::Deny => Some(format!("the tool {tool} was not called: such a call is not allowed here")),
     }

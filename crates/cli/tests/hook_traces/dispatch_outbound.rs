@@ -1,4 +1,4 @@
-//! T10: every message goes to every implementation, and what each said is on record.
+//! T10: every message goes to every implementation, and the answer of each is recorded.
 
 use capstan::hooks::InboundEvent;
 use capstan::hooks::args::DispatchMessage;
@@ -10,12 +10,12 @@ use crate::test_plugins::{RecordingChannel, register_channel, register_echo};
 
 #[tokio::test]
 async fn t10_every_outbound_goes_to_every_implementation_and_the_flags_are_recorded() {
-    let story = TurnScenario::new()
+    let trace = TurnScenario::new()
         .plugin("echo", register_echo)
         .plugin("two", |hooks| {
             hooks.on(RenderOutbound, |message: InboundEvent| async move {
-                let say = |text: &str| OutboundMessage::reply_to(&message, SessionId::new("cli:local"), text);
-                Ok(Some(RenderedOutbound::Messages(vec![say("one"), say("two")])))
+                let reply = |text: &str| OutboundMessage::reply_to(&message, SessionId::new("cli:local"), text);
+                Ok(Some(RenderedOutbound::Messages(vec![reply("one"), reply("two")])))
             });
         })
         .plugin("choosy", |hooks| {
@@ -29,14 +29,14 @@ async fn t10_every_outbound_goes_to_every_implementation_and_the_flags_are_recor
         })
         .serve_hello()
         .await;
-    insta::assert_snapshot!(story.to_text_with_tape());
+    insta::assert_snapshot!(trace.to_text_with_tape());
 }
 
 #[tokio::test]
 async fn h04_t11_a_failing_dispatch_fails_the_turn_and_the_notice_still_gets_out() {
     let scenario = TurnScenario::new();
     let screen = RecordingChannel::new(&scenario.recorder);
-    let story = scenario
+    let trace = scenario
         .plugin("screen", register_channel(screen))
         .plugin("echo", register_echo)
         .plugin("broken", |hooks| {
@@ -44,5 +44,5 @@ async fn h04_t11_a_failing_dispatch_fails_the_turn_and_the_notice_still_gets_out
         })
         .serve_hello()
         .await;
-    insta::assert_snapshot!(story.to_text_with_tape());
+    insta::assert_snapshot!(trace.to_text_with_tape());
 }

@@ -1,4 +1,4 @@
-//! T12: a scope that lasts as long as a message is worked on.
+//! T12: a scope that is open while a message is processed.
 
 use async_trait::async_trait;
 use capstan::hooks::points::{BuildPrompt, RunModel};
@@ -9,7 +9,7 @@ use crate::recorder::HookRecorder;
 use crate::scenario::TurnScenario;
 use crate::test_plugins::register_echo;
 
-/// A scope that logs its ends.
+/// Scope that logs when it opens and closes.
 struct RecordingLifespan(HookRecorder);
 
 #[async_trait]
@@ -39,7 +39,7 @@ async fn t12_a_lifespan_opens_in_load_state_and_closes_in_save_state() {
 }
 
 #[tokio::test]
-async fn t12_a_lifespan_closes_knowing_the_failure() {
+async fn t12_a_lifespan_receives_the_failure_when_it_closes() {
     let scenario = TurnScenario::new().plugin("broken", |hooks| {
         hooks.on(RunModel, || async { Err("no model".into()) });
     });

@@ -1,4 +1,4 @@
-//! T3 and T4: the state a turn starts with, and the prompt.
+//! T3 and T4: the initial state of a turn, and its prompt.
 
 use capstan::hooks::TurnState;
 use capstan::hooks::points::{BuildPrompt, LoadState, SaveState};
@@ -13,8 +13,8 @@ fn state_map(values: &[(&str, &str)]) -> JsonObject {
 }
 
 #[tokio::test]
-async fn t03_h03_the_later_registered_plugin_wins_a_key_of_the_state() {
-    let story = TurnScenario::new()
+async fn t03_h03_the_later_registered_plugin_wins_a_state_key() {
+    let trace = TurnScenario::new()
         .plugin("echo", register_echo)
         .plugin("earlier", |hooks| {
             hooks.on(LoadState, || async { Ok(Some(state_map(&[("mood", "calm"), ("from_earlier", "yes")]))) });
@@ -34,15 +34,15 @@ async fn t03_h03_the_later_registered_plugin_wins_a_key_of_the_state() {
         .serve_hello()
         .await;
     assert_eq!(
-        story.served.output,
+        trace.served.output,
         r#"workspace there; {"session_id":"cli:local","mood":"bright","from_earlier":"yes","from_later":"yes"}"#
     );
-    insta::assert_snapshot!(story.to_text());
+    insta::assert_snapshot!(trace.to_text());
 }
 
 #[tokio::test]
-async fn h04_t08_a_failing_load_state_fails_the_turn_and_there_is_nothing_to_save() {
-    let story = TurnScenario::new()
+async fn h04_t08_a_failing_load_state_fails_the_turn_and_skips_save_state() {
+    let trace = TurnScenario::new()
         .plugin("echo", register_echo)
         .plugin("keeper", |hooks| {
             hooks.on(SaveState, || async { Ok(Some(())) });
@@ -52,12 +52,12 @@ async fn h04_t08_a_failing_load_state_fails_the_turn_and_there_is_nothing_to_sav
         })
         .serve_hello()
         .await;
-    insta::assert_snapshot!(story.to_text_with_tape());
+    insta::assert_snapshot!(trace.to_text_with_tape());
 }
 
 #[tokio::test]
-async fn t04_nothing_leaves_the_prompt_to_the_next_plugin() {
-    let story = TurnScenario::new()
+async fn t04_a_plugin_without_an_answer_leaves_the_prompt_to_the_next() {
+    let trace = TurnScenario::new()
         .plugin("echo", register_echo)
         .plugin("polite", |hooks| {
             hooks.on(BuildPrompt, || async { Ok(Some("please: hello".into())) });
@@ -67,12 +67,12 @@ async fn t04_nothing_leaves_the_prompt_to_the_next_plugin() {
         })
         .serve_hello()
         .await;
-    insta::assert_snapshot!(story.to_text());
+    insta::assert_snapshot!(trace.to_text());
 }
 
 #[tokio::test]
-async fn t04_a_chosen_empty_prompt_means_the_inbound_text_and_nobody_else_is_tried() {
-    let story = TurnScenario::new()
+async fn t04_an_empty_prompt_means_the_inbound_text_and_stops_the_search() {
+    let trace = TurnScenario::new()
         .plugin("echo", register_echo)
         .plugin("never asked", |hooks| {
             hooks.on(BuildPrompt, || async { Ok(Some("not this".into())) });
@@ -82,7 +82,7 @@ async fn t04_a_chosen_empty_prompt_means_the_inbound_text_and_nobody_else_is_tri
         })
         .serve_hello()
         .await;
-    insta::assert_snapshot!(story.to_text());
+    insta::assert_snapshot!(trace.to_text());
 }
 
 fn content_with_image(text: &str) -> Content {
@@ -91,7 +91,7 @@ fn content_with_image(text: &str) -> Content {
 
 #[tokio::test]
 async fn t04_a_prompt_of_parts_reaches_the_model_stage_as_parts() {
-    let story = TurnScenario::new()
+    let trace = TurnScenario::new()
         .plugin("counter", |hooks| {
             hooks.on(capstan::hooks::points::RunModel, |prompt: capstan::hooks::args::PromptContent| async move {
                 let Content::Parts(parts) = prompt.0.as_ref() else { return Ok(None) };
@@ -103,14 +103,14 @@ async fn t04_a_prompt_of_parts_reaches_the_model_stage_as_parts() {
         })
         .serve_hello()
         .await;
-    insta::assert_snapshot!(story.to_text_with_tape());
+    insta::assert_snapshot!(trace.to_text_with_tape());
 }
 
 #[tokio::test]
-async fn t06_without_any_output_a_prompt_of_parts_is_answered_with_the_inbound_text() {
+async fn t06_without_output_a_prompt_of_parts_is_answered_with_the_inbound_text() {
     let scenario = TurnScenario::new();
     let screen = RecordingChannel::new(&scenario.recorder);
-    let story = scenario
+    let trace = scenario
         .plugin("bare", register_runner(Vec::new()))
         .plugin("screen", register_channel(screen))
         .plugin("camera", |hooks| {
@@ -118,13 +118,13 @@ async fn t06_without_any_output_a_prompt_of_parts_is_answered_with_the_inbound_t
         })
         .serve_without_builtin(capstan::protocol::Event::message("cli", "local", "hello"))
         .await;
-    assert_eq!(story.served.output, "hello");
-    insta::assert_snapshot!(story.to_text_with_tape());
+    assert_eq!(trace.served.output, "hello");
+    insta::assert_snapshot!(trace.to_text_with_tape());
 }
 
 #[tokio::test]
 async fn h04_t08_a_failing_build_prompt_fails_the_turn_and_skips_save_state() {
-    let story = TurnScenario::new()
+    let trace = TurnScenario::new()
         .plugin("echo", register_echo)
         .plugin("keeper", |hooks| {
             hooks.on(SaveState, || async { Ok(Some(())) });
@@ -134,5 +134,5 @@ async fn h04_t08_a_failing_build_prompt_fails_the_turn_and_skips_save_state() {
         })
         .serve_hello()
         .await;
-    insta::assert_snapshot!(story.to_text());
+    insta::assert_snapshot!(trace.to_text());
 }

@@ -1,7 +1,7 @@
-//! Golden hook traces: what is called in a turn, in which order, with what result, and what is used when nobody answers.
+//! Golden hook traces: the hook calls of a turn in order, with their results and the fallbacks used when no plugin answers.
 //!
-//! Each test is named after the rows of the specification it proves; each snapshot reads as a log of the turn, then its
-//! outcome. [`recorder::Recorder`] keeps the log, [`scenario::Scenario`] runs the turn.
+//! Each test is named after the requirement rows it proves; each snapshot is a log of the turn, followed by its outcome.
+//! [`recorder::HookRecorder`] writes the log, [`scenario::TurnScenario`] runs the turn.
 
 mod recorder;
 mod scenario;

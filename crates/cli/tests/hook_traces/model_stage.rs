@@ -1,4 +1,4 @@
-//! T5: who runs the model stage, over `run_model` and `run_model_stream` of several plugins.
+//! T5: choice of the model stage among `run_model` and `run_model_stream` of several plugins.
 
 use capstan::hooks::args::PromptContent;
 use capstan::hooks::points::{RunModel, RunModelStream};
@@ -10,22 +10,22 @@ use crate::scenario::TurnScenario;
 use crate::test_plugins::{RecordingChannel, register_channel};
 
 #[tokio::test]
-async fn t05_a_text_decides_before_the_builtin_and_becomes_a_stream_of_one_event() {
+async fn t05_a_text_takes_precedence_over_the_builtin_and_becomes_a_stream_of_one_event() {
     let scenario = TurnScenario::new();
     let screen = RecordingChannel::new(&scenario.recorder);
-    let story = scenario
+    let trace = scenario
         .plugin("screen", register_channel(screen))
         .plugin("loud", |hooks| {
             hooks.on(RunModel, |prompt: PromptContent| async move { Ok(Some(prompt.text().to_uppercase())) });
         })
         .serve_hello()
         .await;
-    insta::assert_snapshot!(story.to_text_with_tape());
+    insta::assert_snapshot!(trace.to_text_with_tape());
 }
 
 #[tokio::test]
-async fn t05_a_stream_is_collected_and_decides_before_the_text_of_a_lower_plugin() {
-    let story = TurnScenario::new()
+async fn t05_a_stream_is_collected_and_takes_precedence_over_the_text_of_a_lower_plugin() {
+    let trace = TurnScenario::new()
         .plugin("lower", |hooks| {
             hooks.on(RunModel, || async { Ok(Some("never said".to_owned())) });
         })
@@ -36,12 +36,12 @@ async fn t05_a_stream_is_collected_and_decides_before_the_text_of_a_lower_plugin
         })
         .serve_hello()
         .await;
-    insta::assert_snapshot!(story.to_text_with_tape());
+    insta::assert_snapshot!(trace.to_text_with_tape());
 }
 
 #[tokio::test]
-async fn t05_a_text_decides_before_the_stream_of_a_lower_plugin() {
-    let story = TurnScenario::new()
+async fn t05_a_text_takes_precedence_over_the_stream_of_a_lower_plugin() {
+    let trace = TurnScenario::new()
         .plugin("lower", |hooks| {
             hooks.on(RunModelStream, || async { Ok(Some(stream::iter([StreamEvent::text("never said")]).boxed())) });
         })
@@ -50,12 +50,12 @@ async fn t05_a_text_decides_before_the_stream_of_a_lower_plugin() {
         })
         .serve_hello()
         .await;
-    insta::assert_snapshot!(story.to_text());
+    insta::assert_snapshot!(trace.to_text());
 }
 
 #[tokio::test]
-async fn t05_nothing_from_either_falls_through_within_the_same_run() {
-    let story = TurnScenario::new()
+async fn t05_no_answer_from_either_hook_falls_through_within_the_same_run() {
+    let trace = TurnScenario::new()
         .plugin("no text", |hooks| {
             hooks.on(RunModel, || async { Ok(None) });
         })
@@ -67,6 +67,6 @@ async fn t05_nothing_from_either_falls_through_within_the_same_run() {
         })
         .serve_hello()
         .await;
-    assert_eq!(story.runs, 1);
-    insta::assert_snapshot!(story.to_text());
+    assert_eq!(trace.runs, 1);
+    insta::assert_snapshot!(trace.to_text());
 }

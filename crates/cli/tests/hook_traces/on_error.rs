@@ -1,4 +1,4 @@
-//! H4 and T11: failures, observers, and the one notice.
+//! H4 and T11: failures, their observers, and the single notice to the user.
 
 use capstan::hooks::HookResult;
 use capstan::hooks::points::{DispatchOutbound, OnError, RunModel, RunModelStream, SaveState};
@@ -13,8 +13,8 @@ async fn panicking_observer() -> HookResult<()> {
 }
 
 #[tokio::test]
-async fn h04_an_observer_that_fails_or_panics_does_not_stop_the_others_or_hide_the_error() {
-    let story = TurnScenario::new()
+async fn h04_a_failing_or_panicking_observer_neither_stops_the_others_nor_hides_the_error() {
+    let trace = TurnScenario::new()
         .plugin("calm observer", |hooks| {
             hooks.on(OnError, || async { Ok(Some(())) });
         })
@@ -29,15 +29,15 @@ async fn h04_an_observer_that_fails_or_panics_does_not_stop_the_others_or_hide_t
         })
         .serve_hello()
         .await;
-    insta::assert_snapshot!(story.to_text());
+    insta::assert_snapshot!(trace.to_text());
 }
 
 #[tokio::test]
-async fn t11_one_notice_per_turn_however_many_stages_failed_with_no_path_and_no_secret() {
+async fn t11_several_failed_stages_give_one_notice_without_paths_or_secrets() {
     const LEAKED_KEY: &str = "sk-live-1234";
     const LEAKED_PATH: &str = "/srv/capstan/keys.pem";
     let fail = || format!("cannot read {LEAKED_PATH} with {LEAKED_KEY}");
-    let story = TurnScenario::new()
+    let trace = TurnScenario::new()
         .plugin("keeper", move |hooks| {
             hooks.on(SaveState, move || async move { Err(fail().into()) });
         })
@@ -49,16 +49,16 @@ async fn t11_one_notice_per_turn_however_many_stages_failed_with_no_path_and_no_
         })
         .serve_hello()
         .await;
-    let notices = story.served.outbounds.iter().filter(|outbound| outbound.kind == OutboundKind::Notice).count();
-    assert_eq!((notices, story.served.outbounds.len()), (1, 1));
-    let on_record = serde_json::to_string(&(&story.served.outbounds, &story.served.outcome, &story.tape)).unwrap();
-    assert!(!on_record.contains(LEAKED_KEY) && !on_record.contains(LEAKED_PATH), "{on_record}");
-    insta::assert_snapshot!(story.to_text_with_tape());
+    let notices = trace.served.outbounds.iter().filter(|outbound| outbound.kind == OutboundKind::Notice).count();
+    assert_eq!((notices, trace.served.outbounds.len()), (1, 1));
+    let recorded = serde_json::to_string(&(&trace.served.outbounds, &trace.served.outcome, &trace.tape)).unwrap();
+    assert!(!recorded.contains(LEAKED_KEY) && !recorded.contains(LEAKED_PATH), "{recorded}");
+    insta::assert_snapshot!(trace.to_text_with_tape());
 }
 
 #[tokio::test]
-async fn t11_one_notice_for_errors_of_the_stream_and_of_the_turn() {
-    let story = TurnScenario::new()
+async fn t11_errors_of_the_stream_and_of_the_turn_give_one_notice() {
+    let trace = TurnScenario::new()
         .plugin("keeper", |hooks| {
             hooks.on(SaveState, || async { Err("disk full".into()) });
         })
@@ -70,7 +70,7 @@ async fn t11_one_notice_for_errors_of_the_stream_and_of_the_turn() {
         })
         .serve_hello()
         .await;
-    insta::assert_snapshot!(story.to_text());
+    insta::assert_snapshot!(trace.to_text());
 }
 
 async fn panicking_model() -> HookResult<String> {
@@ -79,20 +79,20 @@ async fn panicking_model() -> HookResult<String> {
 
 #[tokio::test]
 async fn h04_a_panicking_hook_fails_its_turn_and_nothing_else() {
-    let story = TurnScenario::new()
+    let trace = TurnScenario::new()
         .plugin("reckless", |hooks| {
             hooks.on(RunModel, panicking_model);
         })
         .serve_hello()
         .await;
-    insta::assert_snapshot!(story.to_text());
-    let again = story.host.serve(Event::message("cli", "local", "hello again")).await.unwrap();
-    assert!(again.error.is_some(), "the session is free again, and the plugin panics again");
+    insta::assert_snapshot!(trace.to_text());
+    let again = trace.host.serve(Event::message("cli", "local", "hello again")).await.unwrap();
+    assert!(again.error.is_some(), "the session is free, and the plugin panics again");
 }
 
 #[tokio::test]
 async fn h04_t08_a_stream_that_panics_fails_its_turn_after_save_state() {
-    let story = TurnScenario::new()
+    let trace = TurnScenario::new()
         .plugin("reckless", |hooks| {
             hooks.on(RunModelStream, || async {
                 let rest = stream::once(async { panic!("index out of bounds in /home/dev/model.rs") });
@@ -101,14 +101,14 @@ async fn h04_t08_a_stream_that_panics_fails_its_turn_after_save_state() {
         })
         .serve_hello()
         .await;
-    insta::assert_snapshot!(story.to_text_with_tape());
-    let again = story.host.serve(Event::message("cli", "local", "hello again")).await.unwrap();
-    assert!(again.error.is_some(), "the session is free again, and the plugin panics again");
+    insta::assert_snapshot!(trace.to_text_with_tape());
+    let again = trace.host.serve(Event::message("cli", "local", "hello again")).await.unwrap();
+    assert!(again.error.is_some(), "the session is free, and the plugin panics again");
 }
 
 #[tokio::test(start_paused = true)]
-async fn h07_t08_a_stream_that_hangs_past_the_runs_time_fails_its_turn_after_save_state() {
-    let story = TurnScenario::new()
+async fn h07_t08_a_stream_that_exceeds_the_run_timeout_fails_its_turn_after_save_state() {
+    let trace = TurnScenario::new()
         .plugin("stuck", |hooks| {
             hooks.on(RunModelStream, || async {
                 Ok(Some(stream::iter([StreamEvent::text("half")]).chain(stream::pending()).boxed()))
@@ -116,5 +116,5 @@ async fn h07_t08_a_stream_that_hangs_past_the_runs_time_fails_its_turn_after_sav
         })
         .serve_hello()
         .await;
-    insta::assert_snapshot!(story.to_text_with_tape());
+    insta::assert_snapshot!(trace.to_text_with_tape());
 }

@@ -1,4 +1,4 @@
-//! T1: the order of the stages, with everything built in and with nothing.
+//! T1: the order of the stages, with and without the built-in plugin.
 
 use capstan::hooks::points::DispatchOutbound;
 use capstan::protocol::Event;
@@ -7,28 +7,28 @@ use crate::scenario::TurnScenario;
 use crate::test_plugins::{RecordingChannel, register_channel, register_runner};
 
 #[tokio::test]
-async fn t01_a_plain_turn_takes_every_stage_in_order() {
-    let story = TurnScenario::new().serve_hello().await;
-    insta::assert_snapshot!(story.to_text_with_tape());
+async fn t01_a_plain_turn_runs_every_stage_in_order() {
+    let trace = TurnScenario::new().serve_hello().await;
+    insta::assert_snapshot!(trace.to_text_with_tape());
 }
 
 #[tokio::test]
-async fn t02_t04_t06_t09_when_nobody_answers_every_stage_falls_back() {
+async fn t02_t04_t06_t09_every_stage_has_a_fallback_when_no_plugin_answers() {
     let scenario = TurnScenario::new();
     let screen = RecordingChannel::new(&scenario.recorder);
-    let story = scenario
+    let trace = scenario
         .plugin("bare", move |hooks| register_runner(Vec::new())(hooks))
         .plugin("screen", register_channel(screen))
         .serve_without_builtin(Event::message("cli", "local", "hello"))
         .await;
-    insta::assert_snapshot!(story.to_text_with_tape());
+    insta::assert_snapshot!(trace.to_text_with_tape());
 }
 
 #[tokio::test]
 async fn h01_a_plugin_may_dispatch_in_place_of_the_builtin() {
     let scenario = TurnScenario::new();
     let (recorder, screen) = (scenario.recorder.clone(), RecordingChannel::new(&scenario.recorder));
-    let story = scenario
+    let trace = scenario
         .plugin("bare", register_runner(Vec::new()))
         .plugin("screen", register_channel(screen))
         .plugin("courier", move |hooks| {
@@ -40,5 +40,5 @@ async fn h01_a_plugin_may_dispatch_in_place_of_the_builtin() {
         })
         .serve_without_builtin(Event::message("cli", "local", "hello"))
         .await;
-    insta::assert_snapshot!(story.to_text_with_tape());
+    insta::assert_snapshot!(trace.to_text_with_tape());
 }

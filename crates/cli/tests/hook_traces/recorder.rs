@@ -1,4 +1,4 @@
-//! A plugin that logs every hook call.
+//! Plugin that logs every hook call.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -8,7 +8,7 @@ use capstan::hooks::{BoxError, HookRegistrar, HookTraceEvent, HookTraceResult, H
 
 /// Logs every hook call with its result, every fallback, and every error with its stage. Clones share the log.
 ///
-/// It registers last, so it is the first observer to be told: the lines of the others come after the error they are about.
+/// The recorder registers last and is therefore the first error observer: its line precedes those of the other observers.
 #[derive(Clone, Default)]
 pub struct HookRecorder {
     log: Arc<Mutex<RecorderLog>>,
@@ -17,7 +17,7 @@ pub struct HookRecorder {
 #[derive(Default)]
 struct RecorderLog {
     lines: Vec<TraceLine>,
-    /// The stage of the error that observers are being told of.
+    /// Stage of the error that observers are being notified of.
     stage: Option<ErrorStage>,
 }
 
@@ -26,26 +26,26 @@ enum TraceLine {
     Note { topic: String, text: String },
 }
 
-/// Texts longer than this are cut: a trace shows which text it is, not all of it.
+/// Length at which texts are truncated: a trace identifies a text and does not repeat it.
 const MAX_TRACE_CHARS: usize = 90;
 
 impl HookRecorder {
-    /// Logs something that is no hook call: what a channel was shown, a scope that was closed.
+    /// Logs a line that is not a hook call, such as an event shown to a channel or a closed scope.
     pub fn note(&self, topic: &str, text: impl Into<String>) {
         self.log().lines.push(TraceLine::Note { topic: topic.to_owned(), text: text.into() });
     }
 
-    /// Forgets what was logged so far.
+    /// Clears the log.
     pub fn clear(&self) {
         self.log().lines.clear();
     }
 
-    /// The log, a line for each call.
+    /// Log with one line per call.
     pub fn lines(&self) -> Vec<String> {
         self.log().lines.iter().map(|line| line.format(|_| String::new())).collect()
     }
 
-    /// The log, with the arguments each implementation was given.
+    /// Log with the arguments passed to each implementation.
     pub fn lines_with_arguments(&self) -> Vec<String> {
         self.log().lines.iter().map(|line| line.format(|arguments| format!("({})", arguments.join(", ")))).collect()
     }
@@ -61,10 +61,10 @@ impl Plugin for HookRecorder {
     }
 
     fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
-        let told = self.clone();
+        let recorder = self.clone();
         hooks.add_tracer(Arc::new(self.clone())).on(OnError, move |stage: ErrorStage, error: ErrorReport| {
-            told.log().stage = Some(stage);
-            told.note(&format!("on_error({})", stage.as_str()), format!("told {:?}", error.public));
+            recorder.log().stage = Some(stage);
+            recorder.note(&format!("on_error({})", stage.as_str()), format!("reports {:?}", error.public));
             async { Ok(None) }
         });
         Ok(())
@@ -86,26 +86,26 @@ impl HookTracer for HookRecorder {
 }
 
 impl TraceLine {
-    fn format(&self, arguments_shown: impl Fn(&[&str]) -> String) -> String {
+    fn format(&self, format_arguments: impl Fn(&[&str]) -> String) -> String {
         let (topic, text) = match self {
             Self::Note { topic, text } => (topic, truncate_text(text)),
             Self::Hook { name, event: HookTraceEvent::Fallback { value, .. } } => {
                 (name, format!("(fallback) {}", truncate_text(value)))
             }
-            Self::Hook { name, event: HookTraceEvent::Called { plugin, arguments, result: answer, .. } } => {
-                let answer = match answer {
+            Self::Hook { name, event: HookTraceEvent::Called { plugin, arguments, result, .. } } => {
+                let result = match result {
                     HookTraceResult::Value(value) => format!("-> {}", truncate_text(value)),
                     HookTraceResult::Nothing => "-> nothing".to_owned(),
                     HookTraceResult::Failed(reason) => truncate_text(reason),
                 };
-                (name, format!("{plugin}{} {answer}", arguments_shown(arguments)))
+                (name, format!("{plugin}{} {result}", format_arguments(arguments)))
             }
         };
         format!("{topic:19} {text}")
     }
 }
 
-/// The text, cut where it is too long to be shown.
+/// Text truncated to [`MAX_TRACE_CHARS`].
 pub fn truncate_text(text: &str) -> String {
     match text.char_indices().nth(MAX_TRACE_CHARS) {
         Some((end, _)) => format!("{}...", &text[..end]),

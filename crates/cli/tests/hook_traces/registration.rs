@@ -1,4 +1,4 @@
-//! H5, H8 and H9: what a plugin declares, how it is listed, and what happens when it does not load.
+//! H5, H8 and H9: declared arguments, the listing of hooks, and plugins that fail to load.
 
 use capstan::hooks::args::{ModelText, PromptContent};
 use capstan::hooks::points::{BuildPrompt, RunModel, SaveState};
@@ -6,12 +6,12 @@ use capstan::hooks::{InboundEvent, TurnState};
 use capstan::protocol::{Content, SessionId};
 use serde_json::Value;
 
-use crate::scenario::{FnPlugin, TurnScenario};
+use crate::scenario::{ScenarioPlugin, TurnScenario};
 use crate::test_plugins::register_echo;
 
 #[tokio::test]
 async fn h05_an_implementation_receives_only_the_arguments_it_declares() {
-    let story = TurnScenario::new()
+    let trace = TurnScenario::new()
         .plugin("frugal", |hooks| {
             hooks
                 .on(BuildPrompt, || async { Ok(None) })
@@ -26,18 +26,18 @@ async fn h05_an_implementation_receives_only_the_arguments_it_declares() {
         })
         .serve_hello()
         .await;
-    insta::assert_snapshot!(story.to_text_with_arguments());
+    insta::assert_snapshot!(trace.to_text_with_arguments());
 }
 
 #[tokio::test]
-async fn h09_a_plugin_that_does_not_load_is_reported_and_the_others_work() {
-    let story = TurnScenario::new()
+async fn h09_a_plugin_that_fails_to_load_is_reported_and_the_others_work() {
+    let trace = TurnScenario::new()
         .plugin("echo", register_echo)
-        .with_plugin(FnPlugin::fallible("unconfigured", |hooks| {
+        .with_plugin(ScenarioPlugin::fallible("unconfigured", |hooks| {
             hooks.on(RunModel, || async { Ok(Some("half registered".to_owned())) });
             Err("it needs a token".into())
         }))
-        .with_plugin(FnPlugin::fallible("reckless", |_| panic!("no config file")))
+        .with_plugin(ScenarioPlugin::fallible("reckless", |_| panic!("no config file")))
         .plugin("echo", |hooks| {
             hooks.on(RunModel, || async { Ok(Some("the second of its name".to_owned())) });
         })
@@ -46,13 +46,13 @@ async fn h09_a_plugin_that_does_not_load_is_reported_and_the_others_work() {
         })
         .serve_hello()
         .await;
-    let failures = story.host.hooks().registry().load_failures().iter();
+    let failures = trace.host.hooks().registry().load_failures().iter();
     let failures: Vec<String> = failures.map(|f| format!("not loaded: {}: {}", f.plugin, f.reason)).collect();
-    insta::assert_snapshot!(format!("{}\n\n{}", failures.join("\n"), story.to_text()));
+    insta::assert_snapshot!(format!("{}\n\n{}", failures.join("\n"), trace.to_text()));
 }
 
 #[test]
-fn h05_h08_the_command_line_lists_hooks_with_the_arguments_their_plugins_declare() {
+fn h05_h08_the_hooks_command_lists_the_arguments_that_plugins_declare() {
     let home = tempfile::TempDir::new().unwrap();
     let output = assert_cmd::Command::cargo_bin("capstan")
         .unwrap()
@@ -62,9 +62,9 @@ fn h05_h08_the_command_line_lists_hooks_with_the_arguments_their_plugins_declare
         .assert()
         .success();
     let listing: Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
-    let of = |name: &str| listing["hooks"].as_array().unwrap().iter().find(|hook| hook["hook"] == name).cloned();
+    let find_hook = |name: &str| listing["hooks"].as_array().unwrap().iter().find(|hook| hook["hook"] == name).cloned();
     let stages =
         ["resolve_session", "load_state", "build_prompt", "save_state", "render_outbound", "dispatch_outbound"];
-    let lines: Vec<String> = stages.iter().map(|name| of(name).unwrap().to_string()).collect();
+    let lines: Vec<String> = stages.iter().map(|name| find_hook(name).unwrap().to_string()).collect();
     insta::assert_snapshot!(lines.join("\n"));
 }

@@ -1,4 +1,4 @@
-//! T9: what is sent.
+//! T9: choice of the outbound messages.
 
 use capstan::hooks::InboundEvent;
 use capstan::hooks::args::ModelText;
@@ -14,8 +14,8 @@ fn rendered_batch(message: &InboundEvent, texts: &[&str]) -> RenderedOutbound {
 }
 
 #[tokio::test]
-async fn t09_h03_batches_are_flattened_the_later_registered_plugin_first() {
-    let story = TurnScenario::new()
+async fn t09_h03_batches_are_flattened_with_the_later_registered_plugin_first() {
+    let trace = TurnScenario::new()
         .plugin("echo", register_echo)
         .plugin("earlier", |hooks| {
             hooks.on(
@@ -33,12 +33,12 @@ async fn t09_h03_batches_are_flattened_the_later_registered_plugin_first() {
         })
         .serve_hello()
         .await;
-    insta::assert_snapshot!(story.to_text());
+    insta::assert_snapshot!(trace.to_text());
 }
 
 #[tokio::test]
 async fn t09_when_all_batches_are_empty_the_model_output_is_sent() {
-    let story = TurnScenario::new()
+    let trace = TurnScenario::new()
         .plugin("echo", register_echo)
         .plugin("empty", |hooks| {
             hooks.on(RenderOutbound, |_: ModelText| async { Ok(Some(RenderedOutbound::Messages(Vec::new()))) });
@@ -48,12 +48,12 @@ async fn t09_when_all_batches_are_empty_the_model_output_is_sent() {
         })
         .serve_hello()
         .await;
-    insta::assert_snapshot!(story.to_text());
+    insta::assert_snapshot!(trace.to_text());
 }
 
 #[tokio::test]
-async fn t09_a_hook_that_says_silent_is_obeyed_even_beside_a_message() {
-    let story = TurnScenario::new()
+async fn t09_a_silent_result_of_a_hook_suppresses_the_messages_of_other_hooks() {
+    let trace = TurnScenario::new()
         .plugin("echo", register_echo)
         .plugin("talker", |hooks| {
             hooks.on(
@@ -66,26 +66,26 @@ async fn t09_a_hook_that_says_silent_is_obeyed_even_beside_a_message() {
         })
         .serve_hello()
         .await;
-    insta::assert_snapshot!(story.to_text());
+    insta::assert_snapshot!(trace.to_text());
 }
 
 #[tokio::test]
-async fn t09_a_runner_that_says_silent_sends_nothing() {
-    let story = TurnScenario::new()
+async fn t09_a_silent_result_of_a_runner_sends_nothing() {
+    let trace = TurnScenario::new()
         .plugin("runner", register_runner(vec![ResultBody::RunCompleted { silent: true }]))
         .serve_hello()
         .await;
-    insta::assert_snapshot!(story.to_text());
+    insta::assert_snapshot!(trace.to_text());
 }
 
 #[tokio::test]
 async fn h04_a_failing_render_outbound_fails_the_turn_after_save_state() {
-    let story = TurnScenario::new()
+    let trace = TurnScenario::new()
         .plugin("echo", register_echo)
         .plugin("broken", |hooks| {
             hooks.on(RenderOutbound, || async { Err("no template".into()) });
         })
         .serve_hello()
         .await;
-    insta::assert_snapshot!(story.to_text());
+    insta::assert_snapshot!(trace.to_text());
 }

@@ -1,4 +1,4 @@
-//! T8: `save_state` runs whenever there was a prompt.
+//! T8: `save_state` runs in every turn that had a prompt.
 
 use capstan::hooks::HookRegistrar;
 use capstan::hooks::args::{ModelText, TurnFailure};
@@ -9,13 +9,13 @@ use crate::recorder::HookRecorder;
 use crate::scenario::TurnScenario;
 use crate::test_plugins::{register_echo, register_runner};
 
-/// A plugin that logs what it is given to keep.
+/// Plugin that logs the arguments of `save_state`.
 fn recording_save_state(recorder: &HookRecorder) -> impl Fn(&mut HookRegistrar) + Send + Sync + 'static {
     let recorder = recorder.clone();
     move |hooks| {
         let recorder = recorder.clone();
         hooks.on(SaveState, move |output: ModelText, failure: TurnFailure| {
-            recorder.note("  keeper is given", format!("output {:?}, failure {:?}", &*output, failure.0));
+            recorder.note("  keeper receives", format!("output {:?}, failure {:?}", &*output, failure.0));
             async { Ok(Some(())) }
         });
     }
@@ -25,15 +25,15 @@ fn recording_save_state(recorder: &HookRecorder) -> impl Fn(&mut HookRegistrar) 
 async fn t08_save_state_runs_after_success_with_the_output() {
     let scenario = TurnScenario::new();
     let keeper = recording_save_state(&scenario.recorder);
-    let story = scenario.plugin("echo", register_echo).plugin("keeper", keeper).serve_hello().await;
-    insta::assert_snapshot!(story.to_text());
+    let trace = scenario.plugin("echo", register_echo).plugin("keeper", keeper).serve_hello().await;
+    insta::assert_snapshot!(trace.to_text());
 }
 
 #[tokio::test]
-async fn t08_save_state_runs_after_a_failed_run_with_the_output_so_far() {
+async fn t08_save_state_runs_after_a_failed_run_with_the_partial_output() {
     let scenario = TurnScenario::new();
     let keeper = recording_save_state(&scenario.recorder);
-    let story = scenario
+    let trace = scenario
         .plugin(
             "runner",
             register_runner(vec![
@@ -44,28 +44,28 @@ async fn t08_save_state_runs_after_a_failed_run_with_the_output_so_far() {
         .plugin("keeper", keeper)
         .serve_hello()
         .await;
-    insta::assert_snapshot!(story.to_text_with_tape());
+    insta::assert_snapshot!(trace.to_text_with_tape());
 }
 
 #[tokio::test]
 async fn h04_t08_save_state_runs_after_a_failing_model_hook() {
     let scenario = TurnScenario::new();
     let keeper = recording_save_state(&scenario.recorder);
-    let story = scenario
+    let trace = scenario
         .plugin("keeper", keeper)
         .plugin("broken", |hooks| {
             hooks.on(RunModel, || async { Err("no model".into()) });
         })
         .serve_hello()
         .await;
-    insta::assert_snapshot!(story.to_text_with_tape());
+    insta::assert_snapshot!(trace.to_text_with_tape());
 }
 
 #[tokio::test]
 async fn t08_a_failing_save_state_fails_the_turn_after_all_others_ran() {
     let scenario = TurnScenario::new();
     let keeper = recording_save_state(&scenario.recorder);
-    let story = scenario
+    let trace = scenario
         .plugin("echo", register_echo)
         .plugin("keeper", keeper)
         .plugin("broken", |hooks| {
@@ -73,12 +73,12 @@ async fn t08_a_failing_save_state_fails_the_turn_after_all_others_ran() {
         })
         .serve_hello()
         .await;
-    insta::assert_snapshot!(story.to_text_with_tape());
+    insta::assert_snapshot!(trace.to_text_with_tape());
 }
 
 #[tokio::test]
-async fn h04_t08_a_save_state_that_fails_too_does_not_hide_the_first_error() {
-    let story = TurnScenario::new()
+async fn h04_t08_a_failing_save_state_does_not_hide_an_earlier_error() {
+    let trace = TurnScenario::new()
         .plugin("full", |hooks| {
             hooks.on(SaveState, || async { Err("disk full".into()) });
         })
@@ -87,5 +87,5 @@ async fn h04_t08_a_save_state_that_fails_too_does_not_hide_the_first_error() {
         })
         .serve_hello()
         .await;
-    insta::assert_snapshot!(story.to_text());
+    insta::assert_snapshot!(trace.to_text());
 }

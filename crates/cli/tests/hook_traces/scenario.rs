@@ -1,4 +1,4 @@
-//! One builder that drives every test: plugins in, one turn, the story of it out.
+//! Builder for all hook-trace tests: registers plugins, runs one turn and returns its trace.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use tempfile::TempDir;
 
 use crate::recorder::{HookRecorder, truncate_text};
 
-/// What a plugin registers.
+/// Registration function of a plugin.
 type PluginRegisterFn = dyn Fn(&mut HookRegistrar) -> Result<(), BoxError> + Send + Sync;
 
-/// A plugin made from a function.
-pub struct FnPlugin {
+/// Plugin whose registration is a closure.
+pub struct ScenarioPlugin {
     name: &'static str,
     register: Box<PluginRegisterFn>,
 }
 
-impl FnPlugin {
-    /// A plugin that registers what the function does.
+impl ScenarioPlugin {
+    /// Plugin that always loads.
     pub fn new(name: &'static str, register: impl Fn(&mut HookRegistrar) + Send + Sync + 'static) -> Self {
         Self::fallible(name, move |hooks| {
             register(hooks);
@@ -32,7 +32,7 @@ impl FnPlugin {
         })
     }
 
-    /// A plugin that may fail to load.
+    /// Plugin that may fail to load.
     pub fn fallible(
         name: &'static str,
         register: impl Fn(&mut HookRegistrar) -> Result<(), BoxError> + Send + Sync + 'static,
@@ -41,7 +41,7 @@ impl FnPlugin {
     }
 }
 
-impl Plugin for FnPlugin {
+impl Plugin for ScenarioPlugin {
     fn name(&self) -> &str {
         self.name
     }
@@ -51,16 +51,16 @@ impl Plugin for FnPlugin {
     }
 }
 
-/// A host with plugins, about to serve one event. The recorder is always its last plugin.
+/// Host with plugins that serves one event. The recorder is always its last plugin.
 pub struct TurnScenario {
     pub recorder: HookRecorder,
     pub workspace: TempDir,
     store: Arc<MemoryStore>,
-    plugins: Vec<FnPlugin>,
+    plugins: Vec<ScenarioPlugin>,
 }
 
 impl TurnScenario {
-    /// The built-in plugin and the recorder.
+    /// Scenario with the built-in plugin and the recorder.
     pub fn new() -> Self {
         Self {
             recorder: HookRecorder::default(),
@@ -70,13 +70,13 @@ impl TurnScenario {
         }
     }
 
-    /// Adds a plugin. The last one added is asked first.
+    /// Adds a plugin. The last one added is called first.
     pub fn plugin(self, name: &'static str, register: impl Fn(&mut HookRegistrar) + Send + Sync + 'static) -> Self {
-        self.with_plugin(FnPlugin::new(name, register))
+        self.with_plugin(ScenarioPlugin::new(name, register))
     }
 
-    /// Adds a plugin. The last one added is asked first.
-    pub fn with_plugin(mut self, plugin: FnPlugin) -> Self {
+    /// Adds a plugin. The last one added is called first.
+    pub fn with_plugin(mut self, plugin: ScenarioPlugin) -> Self {
         self.plugins.push(plugin);
         self
     }
@@ -86,7 +86,7 @@ impl TurnScenario {
         self.serve(Event::message("cli", "local", "hello")).await
     }
 
-    /// Serves an event with the built-in plugin beneath the others.
+    /// Serves an event with the built-in plugin registered before the others.
     pub async fn serve(mut self, inbound: impl Into<InboundEvent>) -> TurnTrace {
         let mut builder = Capstan::builder()
             .workspace(self.workspace.path())
@@ -102,14 +102,14 @@ impl TurnScenario {
         self.record_turn(host, inbound.into()).await
     }
 
-    /// Serves an event on a host without the built-in plugin: nobody answers but the plugins of the scenario.
+    /// Serves an event on a host without the built-in plugin: only the plugins of the scenario answer.
     pub async fn serve_without_builtin(self, inbound: impl Into<InboundEvent>) -> TurnTrace {
         let mut registry = Registry::new();
         for plugin in &self.plugins {
             registry.register(plugin);
         }
         registry.register(&self.recorder);
-        let settings = HostOptions {
+        let options = HostOptions {
             workspace: WorkspaceDir { path: self.workspace.path().to_owned() },
             model: "demo:".parse().unwrap(),
             fallback_models: Vec::new(),
@@ -125,7 +125,7 @@ impl TurnScenario {
             clock: fixed_clock(),
         };
         let hooks = HookRuntime::new(registry, HookDeadlines::default());
-        let host = Host::start(hooks, Arc::clone(&self.store) as _, settings).await.unwrap();
+        let host = Host::start(hooks, Arc::clone(&self.store) as _, options).await.unwrap();
         self.record_turn(host, inbound.into()).await
     }
 
@@ -146,34 +146,34 @@ fn fixed_clock() -> Clock {
     Clock::new(move || now)
 }
 
-/// What happened.
+/// Record of one turn.
 pub struct TurnTrace {
     pub host: Host,
     pub served: ServedEvent,
     pub tape: Vec<Entry>,
-    /// How many runs the ledger has.
+    /// Number of runs in the ledger.
     pub runs: usize,
     recorder: HookRecorder,
 }
 
 impl TurnTrace {
-    /// The trace, then what became of the event.
+    /// Hook calls, followed by the outcome of the event.
     pub fn to_text(&self) -> String {
         format!("{}\n\n{}", self.recorder.lines().join("\n"), self.outcome_text())
     }
 
-    /// The trace with the arguments each implementation was given, then what became of the event.
+    /// Hook calls with the arguments of each implementation, followed by the outcome of the event.
     pub fn to_text_with_arguments(&self) -> String {
         format!("{}\n\n{}", self.recorder.lines_with_arguments().join("\n"), self.outcome_text())
     }
 
-    /// The trace, what became of the event, and what is on the tape.
+    /// Hook calls, the outcome of the event, and the tape.
     pub fn to_text_with_tape(&self) -> String {
-        let mut told = self.to_text();
+        let mut text = self.to_text();
         for entry in &self.tape {
-            write!(told, "\n{:8} {}", "tape", format_entry(entry)).unwrap();
+            write!(text, "\n{:8} {}", "tape", format_entry(entry)).unwrap();
         }
-        told
+        text
     }
 
     fn outcome_text(&self) -> String {
@@ -183,16 +183,16 @@ impl TurnTrace {
             Some(Outcome::Replied { text }) => format!("replied {}", quote_text(text)),
             Some(outcome) => outcome.name().to_owned(),
         };
-        let mut end = format!("{:8} {outcome}", "outcome");
+        let mut text = format!("{:8} {outcome}", "outcome");
         if let Some(error) = &served.error {
-            write!(end, "\n{:8} {}: {error}", "error", error.code()).unwrap();
+            write!(text, "\n{:8} {}: {error}", "error", error.code()).unwrap();
         }
         for outbound in &served.outbounds {
             let kind = format!("{:?}", outbound.kind).to_lowercase();
-            let (channel, chat, text) = (&outbound.channel, &outbound.chat_id, quote_text(&outbound.content.text()));
-            write!(end, "\n{:8} {kind} to {channel}:{chat} {text}", "outbound").unwrap();
+            let (channel, chat, reply) = (&outbound.channel, &outbound.chat_id, quote_text(&outbound.content.text()));
+            write!(text, "\n{:8} {kind} to {channel}:{chat} {reply}", "outbound").unwrap();
         }
-        end
+        text
     }
 }
 

@@ -1,4 +1,4 @@
-//! What plugins of the scenarios bring.
+//! Model stages, runners and channels for the plugins of the scenarios.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,12 +14,12 @@ use tokio::sync::oneshot;
 
 use crate::recorder::HookRecorder;
 
-/// A model stage that repeats the prompt.
+/// Registers a model stage that repeats the prompt.
 pub fn register_echo(hooks: &mut HookRegistrar) {
     hooks.on(RunModel, |prompt: PromptContent| async move { Ok(Some(prompt.text())) });
 }
 
-/// Puts this runner in the place of the built-in agent.
+/// Replaces the built-in agent with a runner that yields `results`.
 pub fn register_runner(results: Vec<ResultBody>) -> impl Fn(&mut HookRegistrar) + Send + Sync + 'static {
     let runner: Arc<dyn Runner> = Arc::new(ScriptedRunner(results));
     move |hooks| {
@@ -28,7 +28,7 @@ pub fn register_runner(results: Vec<ResultBody>) -> impl Fn(&mut HookRegistrar) 
     }
 }
 
-/// Puts this channel in the place of the terminal.
+/// Replaces the terminal with `screen`.
 pub fn register_channel(screen: RecordingChannel) -> impl Fn(&mut HookRegistrar) + Send + Sync + 'static {
     let screen: Arc<dyn Channel> = Arc::new(screen);
     move |hooks| {
@@ -37,7 +37,7 @@ pub fn register_channel(screen: RecordingChannel) -> impl Fn(&mut HookRegistrar)
     }
 }
 
-/// A runner that yields what it was given.
+/// Runner that yields a fixed list of results.
 struct ScriptedRunner(Vec<ResultBody>);
 
 impl Runner for ScriptedRunner {
@@ -50,20 +50,20 @@ impl Runner for ScriptedRunner {
     }
 }
 
-/// A streaming channel that logs what it is shown and what it sends.
+/// Streaming channel that logs the events and messages it receives.
 pub struct RecordingChannel {
     recorder: HookRecorder,
-    /// Told when the first event is shown.
+    /// Notified when the first event is shown.
     first_event_sender: Mutex<Option<oneshot::Sender<()>>>,
 }
 
 impl RecordingChannel {
-    /// A channel that logs here.
+    /// Channel that logs to `recorder`.
     pub fn new(recorder: &HookRecorder) -> Self {
         Self { recorder: recorder.clone(), first_event_sender: Mutex::default() }
     }
 
-    /// The same channel, which also tells when the first event is shown.
+    /// Channel that also signals when the first event is shown.
     pub fn with_first_event_signal(recorder: &HookRecorder) -> (Self, oneshot::Receiver<()>) {
         let (sender, receiver) = oneshot::channel();
         (Self { first_event_sender: Mutex::new(Some(sender)), ..Self::new(recorder) }, receiver)

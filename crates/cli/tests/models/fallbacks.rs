@@ -1,4 +1,4 @@
-//! Models that step in for another.
+//! Fallback models.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ fn refusal_reply(status: u16) -> ScriptedReply {
     ScriptedReply::status(status, r#"{"error": {"message": "not you"}}"#)
 }
 
-/// A place with a first model of Anthropic and others of `OpenAI` and Gemini behind it.
+/// Fixture with an Anthropic model first and models of `OpenAI` and Gemini as fallbacks.
 fn fixture_with_fallbacks(server: &ScriptedModel) -> CliFixture {
-    let place = fixture_with_model(server, "anthropic:claude-sonnet-4-5").set("CAPSTAN_MODEL_RETRIES", "0");
-    place
+    let fixture = fixture_with_model(server, "anthropic:claude-sonnet-4-5").set("CAPSTAN_MODEL_RETRIES", "0");
+    fixture
         .set("CAPSTAN_FALLBACK_MODELS", "openai:gpt-5, gemini:gemini-3-pro")
         .set("CAPSTAN_MODELS__OPENAI__API_BASE", &server.base_url())
         .set("OPENAI_API_KEY", "sk-of-openai-0123456789")
@@ -31,80 +31,80 @@ fn fixture_with_fallbacks(server: &ScriptedModel) -> CliFixture {
 }
 
 #[test]
-fn a8_another_model_answers_when_the_first_cannot() {
+fn a8_fallback_model_answers_when_the_first_one_fails() {
     for status in [401, 404, 429, 503] {
         let server = ScriptedModel::start_blocking(vec![refusal_reply(status), ScriptedReply::text("I can")]);
-        let place = fixture_with_fallbacks(&server);
-        let said = place.capstan(&["run", "hello"]).succeeded();
-        assert_eq!(said.stdout, "I can\n");
-        assert!(said.stderr.contains("trying openai:gpt-5"), "{}", said.stderr);
+        let fixture = fixture_with_fallbacks(&server);
+        let output = fixture.capstan(&["run", "hello"]).succeeded();
+        assert_eq!(output.stdout, "I can\n");
+        assert!(output.stderr.contains("trying openai:gpt-5"), "{}", output.stderr);
         assert_eq!(server.header_values("x-api-key"), [Some(TEST_API_KEY.to_owned()), None]);
         assert_eq!(server.authorization_headers(), [None, Some("Bearer sk-of-openai-0123456789".to_owned())]);
-        let calls = place.capstan(&["tape", "context"]).json();
+        let calls = fixture.capstan(&["tape", "context"]).json();
         let models: Vec<&str> = calls.as_array().unwrap().iter().map(|call| call["model"].as_str().unwrap()).collect();
-        assert_eq!(models, ["claude-sonnet-4-5", "gpt-5"], "each attempt is on record");
-        let ends: Vec<String> = entries_named(&place.entries(), "run")
+        assert_eq!(models, ["claude-sonnet-4-5", "gpt-5"], "each attempt is recorded");
+        let statuses: Vec<String> = entries_named(&fixture.entries(), "run")
             .iter()
             .map(|run| run["payload"]["data"]["status"].to_string())
             .collect();
-        assert_eq!(ends, ["\"error\"", "\"ok\""]);
+        assert_eq!(statuses, ["\"error\"", "\"ok\""]);
     }
 }
 
 #[test]
-fn a8_fallbacks_are_tried_in_order_until_they_end() {
+fn a8_fallbacks_are_tried_in_order_until_none_is_left() {
     let server = ScriptedModel::start_blocking(vec![refusal_reply(503), refusal_reply(503), refusal_reply(429)]);
-    let place = fixture_with_fallbacks(&server);
-    let said = place.capstan(&["run", "hello"]).refused("model-rate-limited", 1);
-    assert!(said.stderr.contains("gemini: "), "the last one's error is told: {}", said.stderr);
+    let fixture = fixture_with_fallbacks(&server);
+    let output = fixture.capstan(&["run", "hello"]).refused("model-rate-limited", 1);
+    assert!(output.stderr.contains("gemini: "), "the error of the last model is reported: {}", output.stderr);
     assert_eq!(server.requests().len(), 3);
-    place.assert_undamaged();
+    fixture.assert_undamaged();
 }
 
 #[test]
-fn a8_a_request_that_is_wrong_itself_goes_to_nobody_else() {
+fn a8_no_fallback_after_a_rejected_request_or_a_partial_reply() {
     let server = ScriptedModel::start_blocking(vec![refusal_reply(400), ScriptedReply::text("no")]);
     fixture_with_fallbacks(&server).capstan(&["run", "hello"]).refused("model-rejected", 1);
     let server =
         ScriptedModel::start_blocking(vec![ScriptedReply::disconnect_after("half"), ScriptedReply::text("twice")]);
     fixture_with_fallbacks(&server).capstan(&["run", "hello"]).failed("model-broken", 1);
-    assert_eq!(server.requests().len(), 1, "not after the first word");
+    assert_eq!(server.requests().len(), 1, "no fallback after the first word");
 }
 
 #[test]
-fn a8_a_step_that_one_model_began_is_ended_by_another() {
+fn a8_fallback_finishes_a_step_that_another_model_began() {
     let call = ScriptedReply::tool_calls([("call_1", "bash", json!({"cmd": "echo hi"}))]).with_reasoning("hm");
     let server = ScriptedModel::start_blocking(vec![call, refusal_reply(529), ScriptedReply::text("done")]);
-    let place = fixture_with_fallbacks(&server).set("CAPSTAN_REASONING", "low");
-    assert_eq!(place.capstan(&["run", "go"]).succeeded().stdout, "done\n");
+    let fixture = fixture_with_fallbacks(&server).set("CAPSTAN_REASONING", "low");
+    assert_eq!(fixture.capstan(&["run", "go"]).succeeded().stdout, "done\n");
     assert_eq!(server.violations(), Vec::<String>::new());
 }
 
 #[test]
-fn a8_an_unknown_provider_is_named_with_those_there_are() {
-    let said =
+fn a8_unknown_provider_is_reported_with_the_known_ones() {
+    let output =
         CliFixture::new().set("CAPSTAN_MODEL", "antropic:x").capstan(&["run", "hello"]).refused("model-unknown", 1);
-    assert!(said.stderr.contains("\"antropic\"") && said.stderr.contains("anthropic, "), "{}", said.stderr);
+    assert!(output.stderr.contains("\"antropic\"") && output.stderr.contains("anthropic, "), "{}", output.stderr);
 }
 
 #[test]
-fn a8_a_provider_that_is_not_there_has_its_fallback_too() {
-    let place = CliFixture::new().set("CAPSTAN_MODEL", "nobody:x").set("CAPSTAN_FALLBACK_MODELS", "demo:echo");
-    let said = place.capstan(&["run", "hello"]).succeeded();
-    assert!(said.stdout.contains("hello") && said.stderr.contains("trying demo:echo"), "{said:?}");
+fn a8_fallback_replaces_an_unknown_provider() {
+    let fixture = CliFixture::new().set("CAPSTAN_MODEL", "missing:x").set("CAPSTAN_FALLBACK_MODELS", "demo:echo");
+    let output = fixture.capstan(&["run", "hello"]).succeeded();
+    assert!(output.stdout.contains("hello") && output.stderr.contains("trying demo:echo"), "{output:?}");
 }
 
 #[test]
-fn a8_a_fallback_that_nobody_provides_hides_no_cause_and_doctor_tells_of_it() {
+fn a8_unknown_fallback_keeps_the_first_error_and_is_reported_by_doctor() {
     let server = ScriptedModel::start_blocking(vec![refusal_reply(429)]);
-    let place = fixture_with_fallbacks(&server).set("CAPSTAN_FALLBACK_MODELS", "nosuch:x, neither:y");
-    let said = place.capstan(&["run", "hello"]).refused("model-rate-limited", 1);
-    assert!(said.stderr.contains("trying neither:y"), "each was tried: {said:?}");
-    let doctor = place.capstan(&["doctor"]).stdout;
+    let fixture = fixture_with_fallbacks(&server).set("CAPSTAN_FALLBACK_MODELS", "nosuch:x, neither:y");
+    let output = fixture.capstan(&["run", "hello"]).refused("model-rate-limited", 1);
+    assert!(output.stderr.contains("trying neither:y"), "each fallback is tried: {output:?}");
+    let doctor = fixture.capstan(&["doctor"]).stdout;
     assert!(doctor.contains("unknown model provider \"nosuch\" of nosuch:x in fallback_models"), "{doctor}");
 }
 
-/// The built-in agent, in whose place it stands, with no more models than these.
+/// Built-in agent restricted to the listed models.
 #[derive(Clone)]
 struct RestrictedAgent(Vec<&'static str>);
 
@@ -132,9 +132,9 @@ impl Plugin for RestrictedAgent {
 }
 
 #[tokio::test]
-async fn g05_a_fallback_outside_of_the_grant_is_never_called() {
+async fn g05_fallback_outside_the_grant_is_never_called() {
     let granted = ["openai:first", "openai:third"];
-    for (fallbacks, called) in [("openai:second, openai:third", &granted[..]), ("openai:second", &granted[..1])] {
+    for (fallbacks, expected) in [("openai:second, openai:third", &granted[..]), ("openai:second", &granted[..1])] {
         let server = ScriptedModel::start_with(|request, _| match request["model"].as_str() {
             Some("first") => refusal_reply(503),
             _ => ScriptedReply::text("I can"),
@@ -147,9 +147,9 @@ async fn g05_a_fallback_outside_of_the_grant_is_never_called() {
         let host =
             builder.set("fallback_models", fallbacks).plugin(RestrictedAgent(granted.to_vec())).start().await.unwrap();
         let error = host.serve(Event::message("cli", "local", "hi")).await.unwrap().error;
-        let asked: Vec<String> =
+        let requested: Vec<String> =
             server.requests().iter().map(|request| format!("openai:{}", request["model"].as_str().unwrap())).collect();
-        assert_eq!(asked, called);
-        assert_eq!(error.is_none(), called.len() == 2, "{error:?}");
+        assert_eq!(requested, expected);
+        assert_eq!(error.is_none(), expected.len() == 2, "{error:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Keys: where they come from, and where they must not go.
+//! Provider keys: their sources, and the places they must not reach.
 
 use capstan_testing::{ScriptedModel, ScriptedReply};
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::cli_support::{CliFixture, StdioServer, entries_of_kind};
 use crate::provider::provider_base_url;
 
-/// A model of each provider, and the variables people keep its key and its address in.
+/// A model of each provider, and the usual variables for its key and its address.
 const PROVIDER_VARIABLES: [(&str, &str, &str); 6] = [
     ("openai:gpt-5", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
     ("openai-responses:gpt-5", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
@@ -18,37 +18,37 @@ const PROVIDER_VARIABLES: [(&str, &str, &str); 6] = [
 const PROVIDER_SECRET: &str = "usual-5ecret-0f-the-user";
 
 #[test]
-fn x06_a_usual_key_reaches_its_provider_and_nobody_else() {
+fn x06_key_from_a_usual_variable_reaches_its_provider_only() {
     for (model, key, address) in PROVIDER_VARIABLES {
         let env =
             ScriptedReply::tool_calls([("call_1", "bash", json!({"cmd": "env; echo usual-5ecret-0f-\"the-user\""}))]);
         let echo = json!({"error": {"message": format!("bad key {PROVIDER_SECRET}")}}).to_string();
         let server =
             ScriptedModel::start_blocking(vec![env, ScriptedReply::text("done"), ScriptedReply::status(401, echo)]);
-        let place = CliFixture::new()
+        let fixture = CliFixture::new()
             .set("CAPSTAN_MODEL", model)
             .set(key, PROVIDER_SECRET)
             .set(address, &provider_base_url(&server, model));
-        let place = place.set("CAPSTAN_LOG", "trace");
-        let run = place.capstan(&["run", "go", "--json"]).succeeded();
+        let fixture = fixture.set("CAPSTAN_LOG", "trace");
+        let run = fixture.capstan(&["run", "go", "--json"]).succeeded();
         let sent = ["authorization", "x-api-key", "x-goog-api-key"].map(|name| server.header_values(name)[0].clone());
         assert!(sent.iter().flatten().any(|value| value.ends_with(PROVIDER_SECRET)), "{model}: {sent:?}");
-        let results = serde_json::to_string(&entries_of_kind(&place.entries(), "tool_result")).unwrap();
+        let results = serde_json::to_string(&entries_of_kind(&fixture.entries(), "tool_result")).unwrap();
         assert!(!results.contains(key) && results.contains("[masked]"), "{model}: {results}");
-        let refused = place.capstan(&["run", "again"]).failed("model-unauthorized", 1);
-        let shown = place.capstan(&["config", "show"]);
+        let refused = fixture.capstan(&["run", "again"]).failed("model-unauthorized", 1);
+        let shown = fixture.capstan(&["config", "show"]);
         assert!(shown.stdout.contains(&format!("environment {key}")), "{}", shown.stdout);
-        for said in [run, refused, shown, place.capstan(&["tape", "context"])] {
+        for output in [run, refused, shown, fixture.capstan(&["tape", "context"])] {
             assert!(
-                !said.stdout.contains(PROVIDER_SECRET) && !said.stderr.contains(PROVIDER_SECRET),
-                "{model}: {said:?}"
+                !output.stdout.contains(PROVIDER_SECRET) && !output.stderr.contains(PROVIDER_SECRET),
+                "{model}: {output:?}"
             );
         }
-        place.assert_not_in_home(PROVIDER_SECRET);
+        fixture.assert_not_in_home(PROVIDER_SECRET);
     }
 }
 
-/// Everything that holds a secret here, whether it is used or another setting stands over it.
+/// All variables that hold a secret here, including those that another setting overrides.
 const SECRET_VARIABLES: [(&str, &str); 7] = [
     ("OPENAI_API_KEY", "5ecret-0f-openai"),
     ("ANTHROPIC_API_KEY", "5ecret-0f-anthropic"),
@@ -60,12 +60,12 @@ const SECRET_VARIABLES: [(&str, &str); 7] = [
 ];
 
 #[test]
-fn x06_the_keys_of_all_providers_are_masked_before_tape_model_and_channel_see_them() {
-    let look = "tr '\\0' '\\n' < /proc/$PPID/environ; cat leaked; cat ../home/config.toml";
-    let look = ScriptedReply::tool_calls([("call_1", "bash", json!({"cmd": look}))]);
-    let server = ScriptedModel::start_blocking(vec![look, ScriptedReply::text("done")]);
+fn x06_keys_of_all_providers_are_masked_for_tape_model_and_channel() {
+    let command = "tr '\\0' '\\n' < /proc/$PPID/environ; cat leaked; cat ../home/config.toml";
+    let leak = ScriptedReply::tool_calls([("call_1", "bash", json!({"cmd": command}))]);
+    let server = ScriptedModel::start_blocking(vec![leak, ScriptedReply::text("done")]);
     let model = "anthropic:claude-sonnet-4-5";
-    let mut place = CliFixture::new()
+    let mut fixture = CliFixture::new()
         .config("api_key = '5ecret-0f-the-file'\n[models.gemini]\nheaders = { x-more = '5ecret-0f-a-header' }\n")
         .set("CAPSTAN_MODEL", model)
         .set("CAPSTAN_API_KEY", "5ecret-in-use-0123")
@@ -73,58 +73,58 @@ fn x06_the_keys_of_all_providers_are_masked_before_tape_model_and_channel_see_th
         .set("CAPSTAN_MODELS__HOUSE__API_BASE", "http://me:5ecret-in-an-address@127.0.0.1:9/v1");
     let mut leaked = vec!["5ecret-in-use-0123 5ecret-in-an-address".to_owned()];
     for (name, secret) in SECRET_VARIABLES {
-        place = place.set(name, secret);
+        fixture = fixture.set(name, secret);
         leaked.push(format!("{name}={secret}"));
     }
-    std::fs::write(place.workspace().join("leaked"), leaked.join("\n")).unwrap();
-    let mut wire = StdioServer::start(&place);
-    wire.send_line(&json!({"id": 1, "session": "s", "text": "go", "stream": true}));
+    std::fs::write(fixture.workspace().join("leaked"), leaked.join("\n")).unwrap();
+    let mut stdio = StdioServer::start(&fixture);
+    stdio.send_line(&json!({"id": 1, "session": "s", "text": "go", "stream": true}));
     let mut shown = String::new();
     while !shown.contains("\"outcome\"") {
-        shown += &wire.recv_line().to_string();
+        shown += &stdio.recv_line().to_string();
     }
-    wire.close();
+    stdio.close();
     let sent = server.requests()[1].to_string();
-    let kept = serde_json::to_string(&place.tape("s")).unwrap();
-    for (who, seen) in [("channel", shown), ("model", sent), ("tape", kept)] {
-        assert!(seen.contains("OLLAMA_API_KEY=[masked]"), "the {who} sees what is no secret: {seen}");
-        assert!(!seen.contains("5ecret"), "the {who}: {seen}");
+    let tape = serde_json::to_string(&fixture.tape("s")).unwrap();
+    for (reader, text) in [("channel", shown), ("model", sent), ("tape", tape)] {
+        assert!(text.contains("OLLAMA_API_KEY=[masked]"), "only the secret is masked for the {reader}: {text}");
+        assert!(!text.contains("5ecret"), "the {reader} sees a secret: {text}");
     }
 }
 
 #[test]
-fn x06_no_key_is_in_the_environment_of_a_command_whoever_asks_for_it() {
+fn x06_commands_have_no_key_in_their_environment_even_if_configured() {
     let names: Vec<&str> = SECRET_VARIABLES.iter().map(|(name, _)| *name).collect();
     let env = ScriptedReply::tool_calls([("call_1", "bash", json!({"cmd": "env"}))]);
     let server = ScriptedModel::start_blocking(vec![env, ScriptedReply::text("done")]);
-    let place = CliFixture::with_model(&server).set("CAPSTAN_BASH_ENVIRONMENT", &names.join(","));
-    let place = place.set("CAPSTAN_MODELS__HOUSE__API_BASE", "http://127.0.0.1:9/v1");
-    let place = SECRET_VARIABLES.iter().fold(place, |place, (name, secret)| place.set(name, secret));
-    place.capstan(&["run", "go"]).succeeded();
-    let said = serde_json::to_string(&entries_of_kind(&place.entries(), "tool_result")).unwrap();
-    assert!(said.contains("PATH=") && !said.contains("_API_KEY"), "{said}");
+    let fixture = CliFixture::with_model(&server).set("CAPSTAN_BASH_ENVIRONMENT", &names.join(","));
+    let fixture = fixture.set("CAPSTAN_MODELS__HOUSE__API_BASE", "http://127.0.0.1:9/v1");
+    let fixture = SECRET_VARIABLES.iter().fold(fixture, |fixture, (name, secret)| fixture.set(name, secret));
+    fixture.capstan(&["run", "go"]).succeeded();
+    let output = serde_json::to_string(&entries_of_kind(&fixture.entries(), "tool_result")).unwrap();
+    assert!(output.contains("PATH=") && !output.contains("_API_KEY"), "{output}");
 }
 
 #[test]
-fn a8_without_a_key_the_error_says_where_to_set_it() {
+fn a8_error_without_a_key_names_the_variable_to_set() {
     for (model, key, _) in PROVIDER_VARIABLES.into_iter().filter(|(model, ..)| !model.starts_with("ollama")) {
-        let said =
+        let output =
             CliFixture::new().set("CAPSTAN_MODEL", model).capstan(&["run", "hello"]).refused("model-unauthorized", 1);
         let first = if key == "GOOGLE_API_KEY" { "GEMINI_API_KEY" } else { key };
-        assert!(said.stderr.contains(first), "{model}: {}", said.stderr);
+        assert!(output.stderr.contains(first), "{model}: {}", output.stderr);
     }
 }
 
 #[test]
-fn a8_any_compatible_server_can_have_a_name_headers_and_options_of_its_own() {
+fn a8_compatible_server_has_its_own_name_headers_and_body_options() {
     let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("hi from here")]);
     let config = format!(
         "model = 'house:llama'\n[models.house]\napi_base = '{}'\napi_key = 'house-key-0123456789'\n\
          headers = {{ x-team = 'blue' }}\nbody = {{ temperature = 0.25, stop = ['END'] }}\n",
         server.base_url()
     );
-    let place = CliFixture::new().config(&config);
-    assert_eq!(place.capstan(&["run", "hello"]).data(), "hi from here\n");
+    let fixture = CliFixture::new().config(&config);
+    assert_eq!(fixture.capstan(&["run", "hello"]).data(), "hi from here\n");
     assert_eq!(server.authorization_headers(), [Some("Bearer house-key-0123456789".to_owned())]);
     assert_eq!(server.header_values("x-team"), [Some("blue".to_owned())]);
     let sent = server.requests().remove(0);

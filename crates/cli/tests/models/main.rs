@@ -1,5 +1,5 @@
-//! Models, as a user has them: every provider through the real binary and a real host, against a server that speaks the
-//! provider's own protocol and is strict about its rules.
+//! Models as a user sees them: every provider through the real binary and a real host, against a server that speaks the
+//! provider's own protocol and enforces its rules.
 
 #[path = "../cli_support/mod.rs"]
 mod cli_support;

@@ -1,4 +1,4 @@
-//! The providers, and a place for each.
+//! Models of all providers, and fixtures for them.
 
 use capstan_testing::ScriptedModel;
 
@@ -14,18 +14,18 @@ pub const PROVIDER_MODELS: [&str; 6] = [
     "ollama:qwen3",
 ];
 
-/// Where the provider of a model is, when a scripted server plays it.
+/// Base URL under which the scripted server plays the provider of `model`.
 pub fn provider_base_url(server: &ScriptedModel, model: &str) -> String {
     if model.starts_with("open") { server.base_url() } else { server.origin() }
 }
 
-/// A place whose model this is.
+/// Fixture that uses `model`.
 pub fn fixture_with_model(server: &ScriptedModel, model: &str) -> CliFixture {
-    let place = CliFixture::new().set("CAPSTAN_MODEL", model).set("CAPSTAN_API_KEY", TEST_API_KEY);
-    place.set("CAPSTAN_API_BASE", &provider_base_url(server, model))
+    let fixture = CliFixture::new().set("CAPSTAN_MODEL", model).set("CAPSTAN_API_KEY", TEST_API_KEY);
+    fixture.set("CAPSTAN_API_BASE", &provider_base_url(server, model))
 }
 
-/// Asserts that the server found nothing wrong.
+/// Asserts that no request broke a rule of its protocol.
 #[track_caller]
 pub fn assert_no_violations(server: &ScriptedModel) {
     assert_eq!(server.violations(), Vec::<String>::new());

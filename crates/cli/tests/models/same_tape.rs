@@ -1,4 +1,4 @@
-//! The same conversation gives the same tape, whoever the model's provider is.
+//! The same conversation gives the same tape with every provider.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::provider::{PROVIDER_MODELS, assert_no_violations, fixture_with_model,
 
 const PIXEL_DATA_URL: &str = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAAA=";
 
-/// Text, two calls at once, reasoning, usage; a second step; and a second turn.
+/// Text, two parallel calls, reasoning and usage; a second step; and a second turn.
 fn scripted_replies() -> Vec<ScriptedReply> {
     vec![
         ScriptedReply::tool_calls([
@@ -30,34 +30,34 @@ fn scripted_replies() -> Vec<ScriptedReply> {
     ]
 }
 
-/// A host in this process: an image cannot be given on the command line.
-async fn start_host(build: impl FnOnce(CapstanBuilder) -> CapstanBuilder) -> (Host, tempfile::TempDir) {
+/// Starts a host in this process, because the command line takes no images.
+async fn start_host(configure: impl FnOnce(CapstanBuilder) -> CapstanBuilder) -> (Host, tempfile::TempDir) {
     let workspace = tempfile::tempdir().unwrap();
     let builder = Capstan::builder().workspace(workspace.path()).home(workspace.path());
-    let host = build(builder.store(Arc::new(MemoryStore::new()))).start().await.unwrap();
+    let host = configure(builder.store(Arc::new(MemoryStore::new()))).start().await.unwrap();
     (host, workspace)
 }
 
-/// What a tape says, without ids, dates, measured times and what only the provider understands.
+/// Entry without ids, dates, measured times and provider-specific data.
 fn normalize_entry(mut value: Value) -> Value {
-    fn scrub(value: &mut Value) {
+    fn remove_varying_fields(value: &mut Value) {
         match value {
             Value::Object(fields) => {
-                let own = ["run_id", "event_id", "workspace_id", "id", "hash", "date", "at", "elapsed_ms"];
-                for name in own.into_iter().chain(["provider", "model"]) {
-                    // The id of a call is the same on every wire here, and pairs it with its result.
+                let varying = ["run_id", "event_id", "workspace_id", "id", "hash", "date", "at", "elapsed_ms"];
+                for name in varying.into_iter().chain(["provider", "model"]) {
+                    // The id of a call is the same for all providers here, and pairs the call with its result.
                     let is_call = name == "id" && fields.contains_key("function");
                     if !is_call {
                         fields.remove(name);
                     }
                 }
-                fields.values_mut().for_each(scrub);
+                fields.values_mut().for_each(remove_varying_fields);
             }
-            Value::Array(items) => items.iter_mut().for_each(scrub),
+            Value::Array(items) => items.iter_mut().for_each(remove_varying_fields),
             _ => {}
         }
     }
-    scrub(&mut value);
+    remove_varying_fields(&mut value);
     value
 }
 
@@ -65,7 +65,7 @@ async fn run_and_read_tape(model: &str) -> Vec<Value> {
     let server = ScriptedModel::start(scripted_replies()).await;
     let (host, _workspace) = start_host(|builder| {
         let builder = builder.set("model", model).set("api_key", "sk-0123456789abcdef").set("reasoning", "medium");
-        // A message would begin with the time it came.
+        // Without this, each message begins with its time of arrival.
         builder.set("api_base", &provider_base_url(&server, model)).set("message_context", "false")
     })
     .await;
@@ -81,19 +81,19 @@ async fn run_and_read_tape(model: &str) -> Vec<Value> {
     assert_eq!(requests.len(), 4, "{model}");
     assert!(
         requests.iter().all(|request| request.to_string().contains(PIXEL_DATA_URL.rsplit_once(',').unwrap().1)),
-        "{model} sees the image"
+        "{model} receives the image"
     );
     let tape = host.tapes().list().await.unwrap().remove(0).name;
     let entries = host.tapes().read(&tape, &TapeSlice::all()).await.unwrap();
-    // The records of calls hold hashes of what each provider got.
+    // The records of model calls hold hashes of provider-specific requests.
     let entries = entries.into_iter().filter(|entry| entry.name() != Some("model.call"));
-    let mut essences: Vec<Value> =
+    let mut normalized: Vec<Value> =
         entries.map(|entry| normalize_entry(json!({"kind": entry.kind.as_str(), "payload": entry.payload}))).collect();
-    // Calls of one step are made at the same time, and each result stands where it came.
-    for results in essences.chunk_by_mut(|one, next| one["kind"] == "tool_result" && next["kind"] == "tool_result") {
+    // Calls of one step run in parallel, and their results are recorded in the order of completion.
+    for results in normalized.chunk_by_mut(|one, next| one["kind"] == "tool_result" && next["kind"] == "tool_result") {
         results.sort_by_key(Value::to_string);
     }
-    essences
+    normalized
 }
 
 #[tokio::test]
@@ -111,28 +111,28 @@ async fn a8_the_same_conversation_gives_the_same_tape_on_every_provider() {
 }
 
 #[test]
-fn a8_every_provider_says_hello_and_calls_tools_through_the_binary() {
+fn a8_every_provider_answers_and_calls_tools_through_the_binary() {
     for model in PROVIDER_MODELS {
         let server = ScriptedModel::start_blocking(scripted_replies());
-        let place = fixture_with_model(&server, model).set("CAPSTAN_REASONING", "low");
+        let fixture = fixture_with_model(&server, model).set("CAPSTAN_REASONING", "low");
         assert_eq!(
-            place.capstan(&["run", "what is this?"]).succeeded().stdout,
+            fixture.capstan(&["run", "what is this?"]).succeeded().stdout,
             "Let me look.\n\nIt is a pixel.\n",
             "{model}"
         );
-        assert_eq!(place.capstan(&["run", "and now?"]).data(), "Still a pixel.\n", "{model}");
+        assert_eq!(fixture.capstan(&["run", "and now?"]).data(), "Still a pixel.\n", "{model}");
         assert_no_violations(&server);
-        place.assert_undamaged();
+        fixture.assert_undamaged();
     }
 }
 
 #[test]
-fn p15_the_context_of_a_call_is_what_each_provider_received() {
+fn p15_recorded_context_equals_the_request_that_each_provider_received() {
     for model in PROVIDER_MODELS {
         let server = ScriptedModel::start_blocking(scripted_replies());
-        let place = fixture_with_model(&server, model).set("CAPSTAN_REASONING", "low");
-        place.capstan(&["run", "what is this?"]).succeeded();
-        let calls = place.capstan(&["tape", "context"]).json();
+        let fixture = fixture_with_model(&server, model).set("CAPSTAN_REASONING", "low");
+        fixture.capstan(&["run", "what is this?"]).succeeded();
+        let calls = fixture.capstan(&["tape", "context"]).json();
         let calls = calls.as_array().unwrap();
         assert_eq!(calls.len(), 3, "{model}");
         for (call, request) in calls.iter().zip(server.requests()) {
@@ -148,7 +148,7 @@ fn p15_the_context_of_a_call_is_what_each_provider_received() {
 }
 
 #[test]
-fn a8_a_session_can_change_models_in_the_middle_and_come_back() {
+fn a8_session_changes_models_between_turns_and_returns() {
     let server = ScriptedModel::start_blocking_with(|_, answered| {
         let call = |name: &str| (format!("call_{name}_{answered}"), "bash".to_owned(), json!({"cmd": "echo hi"}));
         if answered % 2 == 0 {
@@ -157,10 +157,10 @@ fn a8_a_session_can_change_models_in_the_middle_and_come_back() {
             ScriptedReply::text("done").with_reasoning("that was it")
         }
     });
-    let mut place = fixture_with_model(&server, PROVIDER_MODELS[2]).set("CAPSTAN_REASONING", "low");
+    let mut fixture = fixture_with_model(&server, PROVIDER_MODELS[2]).set("CAPSTAN_REASONING", "low");
     for model in PROVIDER_MODELS.into_iter().chain(PROVIDER_MODELS).rev() {
-        place = place.set("CAPSTAN_MODEL", model).set("CAPSTAN_API_BASE", &provider_base_url(&server, model));
-        assert_eq!(place.capstan(&["run", "go"]).succeeded().stdout, "done\n", "{model}: {:?}", server.violations());
+        fixture = fixture.set("CAPSTAN_MODEL", model).set("CAPSTAN_API_BASE", &provider_base_url(&server, model));
+        assert_eq!(fixture.capstan(&["run", "go"]).succeeded().stdout, "done\n", "{model}: {:?}", server.violations());
     }
     assert_no_violations(&server);
 }

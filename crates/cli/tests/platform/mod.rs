@@ -1,4 +1,4 @@
-//! A channel to a platform on which two things can be done beside talking.
+//! Channel with two platform actions besides sending messages.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,7 +15,7 @@ use crate::registers::ClosurePlugin;
 
 type ActionHandler = dyn Fn(&PlatformAction) -> BoxFuture<'static, Result<Value, ChannelError>> + Send + Sync;
 
-/// A group chat, where messages can be deleted and members muted.
+/// Group chat in which messages can be deleted and members muted. Records each requested action.
 pub struct GroupChannel {
     handler: Box<ActionHandler>,
     requested_actions: Mutex<Vec<PlatformAction>>,
@@ -23,30 +23,30 @@ pub struct GroupChannel {
 }
 
 impl GroupChannel {
-    /// One that does what it is asked.
+    /// Group chat in which every action succeeds.
     pub fn new() -> Arc<Self> {
         Self::with_handler(|_| Box::pin(async { Ok(json!({"ok": true})) }))
     }
 
-    /// One that does this.
+    /// Group chat whose actions are answered by `handler`.
     pub fn with_handler(
-        does: impl Fn(&PlatformAction) -> BoxFuture<'static, Result<Value, ChannelError>> + Send + Sync + 'static,
+        handler: impl Fn(&PlatformAction) -> BoxFuture<'static, Result<Value, ChannelError>> + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Arc::new(Self { handler: Box::new(does), requested_actions: Mutex::default(), stopped: Notify::new() })
+        Arc::new(Self { handler: Box::new(handler), requested_actions: Mutex::default(), stopped: Notify::new() })
     }
 
-    /// A message in it.
+    /// Message in the group chat.
     pub fn message(text: &str) -> Event {
         Event::message("group", "1", text)
     }
 
-    /// What it was asked to do, as often as it was.
+    /// Requested actions, in order, repetitions included.
     pub fn requested_actions(&self) -> Vec<PlatformAction> {
         self.requested_actions.lock().unwrap().clone()
     }
 }
 
-/// A plugin that provides it.
+/// Plugin that provides the group chat.
 pub fn group_plugin(group: &Arc<GroupChannel>) -> impl Plugin + use<> {
     let group = Arc::clone(group);
     ClosurePlugin("group", move |hooks: &mut HookRegistrar| {
@@ -72,7 +72,7 @@ impl Channel for GroupChannel {
         let mute = json!({"type": "object", "properties": {"minutes": {"type": "integer", "minimum": 1}}});
         vec![
             ActionSpec::new("message.delete", "Deletes a message.", delete),
-            ActionSpec::new("member.mute", "Mutes whoever the event is about.", mute),
+            ActionSpec::new("member.mute", "Mutes the subject of the event.", mute),
         ]
     }
 

@@ -1,8 +1,8 @@
-//! A plugin made from a function, for tests in this process.
+//! Plugin built from a closure, for tests in this process.
 
 use capstan::hooks::{BoxError, HookRegistrar, Plugin};
 
-/// A plugin made from a function.
+/// Plugin whose registration is a closure.
 pub struct ClosurePlugin<F>(pub &'static str, pub F);
 
 impl<F: Fn(&mut HookRegistrar) + Send + Sync + 'static> Plugin for ClosurePlugin<F> {

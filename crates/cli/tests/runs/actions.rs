@@ -1,4 +1,4 @@
-//! Actions on the platform: who must allow them, how often they are done, and what is on record.
+//! Platform actions: the permissions they need, how often they are performed, and their records.
 
 use std::sync::{Arc, Mutex};
 
@@ -27,17 +27,17 @@ fn action_request(action: &str, arguments: Value) -> ActionRequest {
     ActionRequest { action: action.to_owned(), arguments }
 }
 
-/// A runner that may ask for these actions.
+/// Permissions of a runner that may request these actions.
 fn platform_authority(platform_api: AllowList) -> PermissionSet {
     PermissionSet { platform_api, ..PermissionSet::none() }
 }
 
-/// A binding that allows these actions.
+/// Binding that allows these actions.
 fn platform_binding(platform_api: Option<AllowList>) -> Binding {
     Binding { resource_policy: ResourcePolicy { platform_api, ..ResourcePolicy::default() }, ..permissive_binding() }
 }
 
-/// A runner that yields these results.
+/// Runner that yields fixed results.
 struct ActionYieldingRunner(PermissionSet, Vec<ResultBody>);
 
 impl Runner for ActionYieldingRunner {
@@ -51,7 +51,7 @@ impl Runner for ActionYieldingRunner {
     }
 }
 
-/// A plugin with a runner that asks for actions as results.
+/// Plugin with a runner that requests actions as results.
 fn yielding_plugin(permissions: PermissionSet, requests: Vec<ActionRequest>) -> impl Plugin {
     let mut results: Vec<ResultBody> = requests.into_iter().map(ResultBody::ActionRequested).collect();
     results.push(ResultBody::RunCompleted { silent: true });
@@ -64,106 +64,109 @@ fn yielding_plugin(permissions: PermissionSet, requests: Vec<ActionRequest>) -> 
 
 type PlatformReplies = Arc<Mutex<Vec<Result<Value, ApiError>>>>;
 
-/// A plugin with a runner that asks for actions through the run API, and what it is answered.
+/// Plugin with a runner that requests actions through the run API, and the replies it receives.
 fn calling_plugin(permissions: PermissionSet, requests: Vec<ActionRequest>) -> (impl Plugin, PlatformReplies) {
-    let answers = PlatformReplies::default();
-    let heard = Arc::clone(&answers);
+    let replies = PlatformReplies::default();
+    let received = Arc::clone(&replies);
     let plugin = action_runner_plugin(permissions, move |_, api: RunApi| {
-        let (requests, answers) = (requests.clone(), Arc::clone(&answers));
+        let (requests, received) = (requests.clone(), Arc::clone(&received));
         async move {
             for request in requests {
-                let answer = api.platform.call(request).await;
-                answers.lock().unwrap().push(answer);
+                let reply = api.platform.call(request).await;
+                received.lock().unwrap().push(reply);
             }
         }
     });
-    (plugin, heard)
+    (plugin, replies)
 }
 
-/// A conversation in a group, under a binding.
+/// Conversation in a group chat, under a binding.
 struct GroupConversation(TestConversation);
 
 impl GroupConversation {
     async fn new(
         group: &Arc<GroupChannel>,
         binding: Binding,
-        build: impl FnOnce(CapstanBuilder) -> CapstanBuilder,
+        configure: impl FnOnce(CapstanBuilder) -> CapstanBuilder,
     ) -> Self {
-        let talk = TestConversation::new(|builder| build(builder.plugin(group_plugin(group)))).await;
-        talk.host.bindings().save(&binding, &talk.host.runners()).await.unwrap();
-        Self(talk)
+        let conversation = TestConversation::new(|builder| configure(builder.plugin(group_plugin(group)))).await;
+        conversation.host.bindings().save(&binding, &conversation.host.runners()).await.unwrap();
+        Self(conversation)
     }
 
     async fn send_message(&self) -> ServedEvent {
         self.0.host.serve(GroupChannel::message("hi")).await.unwrap()
     }
 
-    /// What the tape tells under a name.
+    /// Data of the events with this name.
     async fn event_data(&self, name: &str) -> Vec<Value> {
-        // The oldest tape is the system's, which tells of the binding.
-        let mut told = Vec::new();
+        // All tapes are read, because the oldest one is the system tape with the binding.
+        let mut events = Vec::new();
         for tape in self.0.host.tapes().list().await.unwrap() {
             let entries = self.0.host.tapes().read(&tape.name, &capstan::tape::TapeSlice::all()).await.unwrap();
             let named = entries.into_iter().filter(|entry| entry.name() == Some(name));
-            told.extend(named.map(|entry| entry.payload["data"].clone()));
+            events.extend(named.map(|entry| entry.payload["data"].clone()));
         }
-        told
+        events
     }
 }
 
 #[tokio::test]
-async fn k04_an_action_that_everybody_allows_is_done_once_and_its_beginning_is_on_record_first() {
-    let gate = ReplyBarrier::new();
-    let at_gate = gate.clone();
+async fn k04_a_permitted_action_is_performed_once_after_its_start_is_recorded() {
+    let barrier = ReplyBarrier::new();
+    let handler_barrier = barrier.clone();
     let group = GroupChannel::with_handler(move |_| {
-        let gate = at_gate.clone();
+        let barrier = handler_barrier.clone();
         Box::pin(async move {
-            gate.wait_for_release().await;
+            barrier.wait_for_release().await;
             Ok(json!({"deleted": 1}))
         })
     });
-    let (plugin, answers) =
+    let (plugin, replies) =
         calling_plugin(platform_authority(AllowList::only(["message.delete"])), vec![delete_request()]);
-    let talk = GroupConversation::new(&group, platform_binding(Some(AllowList::only(["message.delete"]))), |b| {
-        b.plugin(plugin)
-    })
-    .await;
-    let host = talk.0.host.clone();
-    let said = tokio::spawn(async move { host.serve(GroupChannel::message("hi")).await.unwrap() });
-    gate.reached().await;
-    let started = talk.event_data("action.started").await;
+    let conversation =
+        GroupConversation::new(&group, platform_binding(Some(AllowList::only(["message.delete"]))), |b| {
+            b.plugin(plugin)
+        })
+        .await;
+    let host = conversation.0.host.clone();
+    let served = tokio::spawn(async move { host.serve(GroupChannel::message("hi")).await.unwrap() });
+    barrier.reached().await;
+    let started = conversation.event_data("action.started").await;
     assert_eq!(started[0]["action"], "message.delete");
     assert_eq!(started[0]["arguments"], json!({"message_id": "m1"}));
-    assert!(talk.event_data("action.ended").await.is_empty());
-    gate.release();
-    assert_eq!(said.await.unwrap().error, None);
-    assert_eq!(*answers.lock().unwrap(), [Ok(json!({"deleted": 1}))]);
-    let asked = group.requested_actions();
-    assert_eq!(asked.len(), 1);
+    assert!(conversation.event_data("action.ended").await.is_empty());
+    barrier.release();
+    assert_eq!(served.await.unwrap().error, None);
+    assert_eq!(*replies.lock().unwrap(), [Ok(json!({"deleted": 1}))]);
+    let requested = group.requested_actions();
+    assert_eq!(requested.len(), 1);
     assert_eq!(
-        (asked[0].event.conversation_id.as_deref(), json!(asked[0].id)),
+        (requested[0].event.conversation_id.as_deref(), json!(requested[0].id)),
         (Some("1"), started[0]["action_id"].clone())
     );
-    let ended = talk.event_data("action.ended").await;
+    let ended = conversation.event_data("action.ended").await;
     assert_eq!((&ended[0]["status"], &ended[0]["output"]), (&json!("done"), &json!({"deleted": 1})));
 }
 
 #[tokio::test]
-async fn k02_an_action_that_is_requested_as_a_result_is_done_once() {
+async fn k02_an_action_requested_as_a_result_is_performed_once() {
     let group = GroupChannel::new();
     let mute = action_request("member.mute", json!({"minutes": 5}));
     let plugin = yielding_plugin(platform_authority(AllowList::All), vec![delete_request(), mute]);
-    let talk = GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| b.plugin(plugin)).await;
-    assert_eq!(talk.send_message().await.error, None);
-    let asked: Vec<String> = group.requested_actions().into_iter().map(|action| action.name).collect();
-    assert_eq!(asked, ["message.delete", "member.mute"]);
-    let ended: Vec<Value> = talk.event_data("action.ended").await.iter().map(|told| told["status"].clone()).collect();
+    let conversation =
+        GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| b.plugin(plugin)).await;
+    assert_eq!(conversation.send_message().await.error, None);
+    let requested: Vec<String> = group.requested_actions().into_iter().map(|action| action.name).collect();
+    assert_eq!(requested, ["message.delete", "member.mute"]);
+    let ended: Vec<Value> =
+        conversation.event_data("action.ended").await.iter().map(|event| event["status"].clone()).collect();
     assert_eq!(ended, ["done", "done"]);
-    assert!(talk.event_data("results.noted").await.is_empty(), "nothing was odd");
+    assert!(conversation.event_data("results.noted").await.is_empty(), "no irregular results");
 }
 
 #[tokio::test]
-async fn g05_each_of_runner_binding_and_channel_can_withhold_an_action_by_itself() {
+async fn g05_runner_binding_and_channel_can_each_refuse_an_action() {
     let all = || Some(AllowList::All);
     let other = || AllowList::only(["member.mute"]);
     let pin = || action_request("message.pin", json!({}));
@@ -180,14 +183,14 @@ async fn g05_each_of_runner_binding_and_channel_can_withhold_an_action_by_itself
             platform_authority(AllowList::All),
             platform_binding(Some(other())),
             delete_request(),
-            "the binding generous does not allow it",
+            "the binding permissive does not allow it",
         ),
         (
             "binding",
             platform_authority(AllowList::All),
             platform_binding(None),
             delete_request(),
-            "the binding generous does not allow it",
+            "the binding permissive does not allow it",
         ),
         (
             "channel",
@@ -200,31 +203,31 @@ async fn g05_each_of_runner_binding_and_channel_can_withhold_an_action_by_itself
     for (by, permissions, binding, request, reason) in cases {
         let group = GroupChannel::new();
         let plugin = yielding_plugin(permissions.clone(), vec![request.clone()]);
-        let talk = GroupConversation::new(&group, binding.clone(), |b| b.plugin(plugin)).await;
-        assert_eq!(talk.send_message().await.error, None, "the run goes on");
-        let told = json!({"action": request.action, "by": by, "reason": reason});
-        assert_eq!(talk.event_data("action.refused").await, [told]);
-        assert_eq!(talk.event_data("results.noted").await[0]["refused"], 1);
+        let conversation = GroupConversation::new(&group, binding.clone(), |b| b.plugin(plugin)).await;
+        assert_eq!(conversation.send_message().await.error, None, "the run continues");
+        let refused = json!({"action": request.action, "by": by, "reason": reason});
+        assert_eq!(conversation.event_data("action.refused").await, [refused]);
+        assert_eq!(conversation.event_data("results.noted").await[0]["refused"], 1);
 
-        let (plugin, answers) = calling_plugin(permissions, vec![request]);
-        let talk = GroupConversation::new(&group, binding, |b| b.plugin(plugin)).await;
-        talk.send_message().await;
-        let refusal = answers.lock().unwrap()[0].clone().unwrap_err();
+        let (plugin, replies) = calling_plugin(permissions, vec![request]);
+        let conversation = GroupConversation::new(&group, binding, |b| b.plugin(plugin)).await;
+        conversation.send_message().await;
+        let refusal = replies.lock().unwrap()[0].clone().unwrap_err();
         let code = if by == "channel" { ApiErrorCode::NotFound } else { ApiErrorCode::Unauthorized };
         assert_eq!(refusal.code, code);
         assert!(refusal.message.ends_with(reason), "{refusal}");
         let record = if by == "channel" { "action.refused" } else { "api.refused" };
-        let told = talk.event_data(record).await;
-        assert!(told[0].to_string().contains(reason), "{told:?}");
+        let refused = conversation.event_data(record).await;
+        assert!(refused[0].to_string().contains(reason), "{refused:?}");
         assert!(
-            talk.event_data("action.started").await.is_empty() && group.requested_actions().is_empty(),
-            "nothing was done"
+            conversation.event_data("action.started").await.is_empty() && group.requested_actions().is_empty(),
+            "no action was started"
         );
     }
 }
 
 #[tokio::test]
-async fn k04_an_action_is_not_done_with_arguments_that_its_channel_does_not_take() {
+async fn k04_an_action_with_invalid_arguments_is_refused() {
     let deep = (0..100).fold(json!(1), |value, _| json!([value]));
     let large = "x".repeat(2 << 20);
     let requests = vec![
@@ -235,34 +238,35 @@ async fn k04_an_action_is_not_done_with_arguments_that_its_channel_does_not_take
         action_request(&"x".repeat(100_000), json!({})),
     ];
     let group = GroupChannel::new();
-    let (plugin, answers) = calling_plugin(platform_authority(AllowList::All), requests.clone());
-    let talk = GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| b.plugin(plugin)).await;
-    assert_eq!(talk.send_message().await.error, None);
+    let (plugin, replies) = calling_plugin(platform_authority(AllowList::All), requests.clone());
+    let conversation =
+        GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| b.plugin(plugin)).await;
+    assert_eq!(conversation.send_message().await.error, None);
     let codes: Vec<ApiErrorCode> =
-        answers.lock().unwrap().iter().map(|answer| answer.clone().unwrap_err().code).collect();
+        replies.lock().unwrap().iter().map(|reply| reply.clone().unwrap_err().code).collect();
     let (invalid, unknown, too_large) =
         (ApiErrorCode::InvalidArgument, ApiErrorCode::NotFound, ApiErrorCode::PayloadTooLarge);
     assert_eq!(codes, [invalid, invalid, invalid, too_large, unknown]);
-    let refused = talk.event_data("action.refused").await;
+    let refused = conversation.event_data("action.refused").await;
     assert!(refused[0]["reason"].as_str().unwrap().contains("message_id"), "{refused:?}");
-    assert!(refused.iter().all(|told| told.to_string().len() < 1000), "what is told is short");
+    assert!(refused.iter().all(|event| event.to_string().len() < 1000), "the records are short");
 
-    let talk = GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| {
+    let conversation = GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| {
         b.plugin(yielding_plugin(platform_authority(AllowList::All), requests))
     })
     .await;
-    assert_eq!(talk.send_message().await.error, None);
-    assert_eq!(talk.event_data("action.refused").await.len(), 4);
-    assert_eq!(talk.event_data("result.dropped").await[0]["type"], "action.requested", "the one that is too large");
+    assert_eq!(conversation.send_message().await.error, None);
+    assert_eq!(conversation.event_data("action.refused").await.len(), 4);
+    assert_eq!(conversation.event_data("result.dropped").await[0]["type"], "action.requested", "the oversized request");
     assert!(group.requested_actions().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn x05_what_a_channel_that_hangs_crashes_or_fails_did_is_told_as_far_as_it_is_known() {
+async fn x05_the_end_of_an_action_is_recorded_when_its_channel_hangs_panics_or_fails() {
     let group = GroupChannel::with_handler(|action| {
-        let how = action.arguments["message_id"].as_str().unwrap().to_owned();
+        let behaviour = action.arguments["message_id"].as_str().unwrap().to_owned();
         Box::pin(async move {
-            match how.as_str() {
+            match behaviour.as_str() {
                 "hang" => std::future::pending().await,
                 "crash" => panic!("the channel crashes"),
                 "break" => Err(ChannelError::unknown("group".into(), "the connection broke")),
@@ -271,86 +275,88 @@ async fn x05_what_a_channel_that_hangs_crashes_or_fails_did_is_told_as_far_as_it
             }
         })
     });
-    let how = ["hang", "crash", "break", "fail", "large"];
-    let requests = how.map(|how| action_request("message.delete", json!({"message_id": how}))).to_vec();
-    let (plugin, answers) = calling_plugin(platform_authority(AllowList::All), requests);
-    let talk = GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| b.plugin(plugin)).await;
-    assert_eq!(talk.send_message().await.error, None, "the run goes on");
-    let told = talk.event_data("action.ended").await;
-    let status: Vec<&Value> = told.iter().map(|told| &told["status"]).collect();
-    assert_eq!(status, ["unknown", "unknown", "unknown", "failed", "done"]);
-    assert_eq!(told[0]["reason"], "the channel did not answer within 60 seconds");
-    assert_eq!(told[3]["reason"], "there is no such message");
-    assert!(told[4]["output"].as_str().unwrap().contains("was left out"));
-    let causes = answers
+    let behaviours = ["hang", "crash", "break", "fail", "large"];
+    let requests = behaviours.map(|id| action_request("message.delete", json!({"message_id": id}))).to_vec();
+    let (plugin, replies) = calling_plugin(platform_authority(AllowList::All), requests);
+    let conversation =
+        GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| b.plugin(plugin)).await;
+    assert_eq!(conversation.send_message().await.error, None, "the run continues");
+    let ended = conversation.event_data("action.ended").await;
+    let statuses: Vec<&Value> = ended.iter().map(|event| &event["status"]).collect();
+    assert_eq!(statuses, ["unknown", "unknown", "unknown", "failed", "done"]);
+    assert_eq!(ended[0]["reason"], "the channel did not answer within 60 seconds");
+    assert_eq!(ended[3]["reason"], "there is no such message");
+    assert!(ended[4]["output"].as_str().unwrap().contains("was left out"));
+    let causes = replies
         .lock()
         .unwrap()
         .iter()
-        .map(|answer| answer.as_ref().err().and_then(|e| e.cause.clone()))
+        .map(|reply| reply.as_ref().err().and_then(|error| error.cause.clone()))
         .collect::<Vec<_>>();
     let unknown = || Some("action-unknown".into());
     assert_eq!(causes, [unknown(), unknown(), unknown(), None, None]);
-    assert_eq!(group.requested_actions().len(), 5, "none is tried again");
+    assert_eq!(group.requested_actions().len(), 5, "no action is retried");
 }
 
 #[tokio::test(start_paused = true)]
-async fn x02_nobody_knows_what_became_of_an_action_whose_run_was_broken_off() {
+async fn x02_an_action_of_an_interrupted_run_ends_with_status_unknown() {
     let group = GroupChannel::with_handler(|_| Box::pin(std::future::pending()));
     let (plugin, _) = calling_plugin(platform_authority(AllowList::All), vec![delete_request()]);
-    let talk = GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| {
+    let conversation = GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| {
         b.plugin(plugin).set("run_timeout_seconds", "1")
     })
     .await;
-    assert_eq!(talk.send_message().await.error.unwrap().code(), "run-timeout");
-    let told = talk.event_data("action.ended").await;
-    assert_eq!((told.len(), &told[0]["status"]), (1, &json!("unknown")));
+    assert_eq!(conversation.send_message().await.error.unwrap().code(), "run-timeout");
+    let ended = conversation.event_data("action.ended").await;
+    assert_eq!((ended.len(), &ended[0]["status"]), (1, &json!("unknown")));
     assert_eq!(group.requested_actions().len(), 1);
 }
 
 #[tokio::test]
-async fn x02_an_action_that_outlives_its_run_is_told_of_once() {
-    let gate = ReplyBarrier::new();
-    let at_gate = gate.clone();
+async fn x02_an_action_that_outlives_its_run_is_recorded_once() {
+    let barrier = ReplyBarrier::new();
+    let handler_barrier = barrier.clone();
     let group = GroupChannel::with_handler(move |_| {
-        let gate = at_gate.clone();
+        let barrier = handler_barrier.clone();
         Box::pin(async move {
-            gate.wait_for_release().await;
+            barrier.wait_for_release().await;
             Ok(Value::Null)
         })
     });
-    let left = Arc::new(Mutex::new(None));
-    let (kept, reached) = (Arc::clone(&left), gate.clone());
+    let pending_call = Arc::new(Mutex::new(None));
+    let (call_slot, runner_barrier) = (Arc::clone(&pending_call), barrier.clone());
     let plugin = action_runner_plugin(platform_authority(AllowList::All), move |_, api: RunApi| {
-        let (left, gate) = (Arc::clone(&kept), reached.clone());
+        let (call_slot, barrier) = (Arc::clone(&call_slot), runner_barrier.clone());
         async move {
-            *left.lock().unwrap() = Some(tokio::spawn(async move { api.platform.call(delete_request()).await }));
-            gate.reached().await;
+            *call_slot.lock().unwrap() = Some(tokio::spawn(async move { api.platform.call(delete_request()).await }));
+            barrier.reached().await;
         }
     });
-    let talk = GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| b.plugin(plugin)).await;
-    talk.send_message().await;
-    gate.release();
-    let left = left.lock().unwrap().take().unwrap();
-    assert!(left.await.unwrap().is_err(), "its run has ended");
-    let told = talk.event_data("action.ended").await;
-    assert_eq!((told.len(), &told[0]["status"]), (1, &json!("unknown")));
+    let conversation =
+        GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| b.plugin(plugin)).await;
+    conversation.send_message().await;
+    barrier.release();
+    let pending_call = pending_call.lock().unwrap().take().unwrap();
+    assert!(pending_call.await.unwrap().is_err(), "its run has ended");
+    let ended = conversation.event_data("action.ended").await;
+    assert_eq!((ended.len(), &ended[0]["status"]), (1, &json!("unknown")));
 }
 
 #[tokio::test]
-async fn x05_a_flood_of_requests_leaves_a_few_entries() {
+async fn x05_a_flood_of_requests_adds_a_bounded_number_of_entries() {
     let group = GroupChannel::new();
     let requests = vec![ActionRequest { action: "message.pin".to_owned(), arguments: JsonObject::new() }; 500];
-    let talk = GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| {
+    let conversation = GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| {
         b.plugin(yielding_plugin(platform_authority(AllowList::All), requests))
     })
     .await;
-    assert_eq!(talk.send_message().await.error, None);
-    assert_eq!(talk.event_data("action.refused").await.len(), 16);
-    assert_eq!(talk.event_data("results.noted").await[0]["refused"], 500);
+    assert_eq!(conversation.send_message().await.error, None);
+    assert_eq!(conversation.event_data("action.refused").await.len(), 16);
+    assert_eq!(conversation.event_data("results.noted").await[0]["refused"], 500);
 }
 
 #[tokio::test]
-async fn x02_a_run_knows_of_what_its_children_did() {
+async fn x02_actions_of_a_child_are_recorded_in_its_parent_run() {
     let group = GroupChannel::new();
     let permissions = PermissionSet { children: true, ..platform_authority(AllowList::All) };
     let plugin = action_runner_plugin(permissions, |context: RunContext, api: RunApi| async move {
@@ -360,9 +366,10 @@ async fn x02_a_run_knows_of_what_its_children_did() {
             api.runs.child(ChildRunCall::new("delete it")).await.unwrap();
         }
     });
-    let talk = GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| b.plugin(plugin)).await;
-    let served = talk.send_message().await;
+    let conversation =
+        GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| b.plugin(plugin)).await;
+    let served = conversation.send_message().await;
     assert_eq!((served.error, group.requested_actions().len()), (None, 1));
-    let told = talk.event_data("action.by_child").await;
-    assert_eq!((told.len(), &told[0]["actions"]), (1, &json!(["message.delete"])));
+    let ended = conversation.event_data("action.by_child").await;
+    assert_eq!((ended.len(), &ended[0]["actions"]), (1, &json!(["message.delete"])));
 }

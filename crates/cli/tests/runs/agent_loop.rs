@@ -1,4 +1,4 @@
-//! The agent's loop.
+//! Agent loop: its records, its limits, and the tools offered to the model.
 
 use std::sync::Arc;
 
@@ -34,14 +34,14 @@ async fn a01_every_step_is_recorded() {
         ]
     );
     let entries = conversation.entries().await;
-    let of_run = entries.iter().find(|entry| entry.name() == Some("run")).unwrap();
-    assert_eq!(of_run.payload["data"]["status"], "ok");
-    assert!(of_run.payload["data"]["usage"]["total_tokens"].as_u64().unwrap() > 0);
-    assert_eq!(of_run.run_id(), served.run_id.as_ref().map(capstan::protocol::RunId::as_str));
+    let run_entry = entries.iter().find(|entry| entry.name() == Some("run")).unwrap();
+    assert_eq!(run_entry.payload["data"]["status"], "ok");
+    assert!(run_entry.payload["data"]["usage"]["total_tokens"].as_u64().unwrap() > 0);
+    assert_eq!(run_entry.run_id(), served.run_id.as_ref().map(capstan::protocol::RunId::as_str));
 }
 
 #[tokio::test]
-async fn a01_a_loop_that_does_not_end_is_ended_at_its_last_step() {
+async fn a01_a_loop_without_an_end_fails_at_max_steps() {
     let conversation = TestConversation::new(|builder| builder.set("max_steps", "1")).await;
     let served = conversation.send_message("[[tool:help]] [[tool:help]]").await;
     assert_eq!(served.error.unwrap().code(), "max-steps");
@@ -49,7 +49,7 @@ async fn a01_a_loop_that_does_not_end_is_ended_at_its_last_step() {
 }
 
 #[tokio::test]
-async fn h02_continue_prompt_is_asked_before_each_further_step() {
+async fn h02_continue_prompt_is_called_before_each_further_step() {
     let plugin = ClosurePlugin("nudge", |hooks: &mut capstan::hooks::HookRegistrar| {
         hooks.on(ContinuePrompt, |step: StepNumber| async move { Ok(Some(Content::from(format!("step {}", step.0)))) });
     });
@@ -60,7 +60,7 @@ async fn h02_continue_prompt_is_asked_before_each_further_step() {
 }
 
 #[tokio::test]
-async fn p13_a_tool_that_calls_tools_is_refused_and_keeps_its_own_result() {
+async fn p13_a_tool_cannot_call_tools_and_keeps_its_own_result() {
     let nested = |_: JsonObject, context: ToolContext| async move {
         let calls = vec![ToolCall::new("inner", "help", "{}")];
         let refused = context.api.tools.call(calls).await.map_err(|error| ToolError::new(error.message))?;
@@ -78,9 +78,10 @@ async fn p13_a_tool_that_calls_tools_is_refused_and_keeps_its_own_result() {
 }
 
 #[tokio::test]
-async fn a01_a_run_ends_when_its_tokens_are_used_up() {
-    let look = |text: &str| ScriptedReply::tool_calls([("call", "help", json!({}))]).with_text(text).with_usage(10, 5);
-    let model = ScriptedModel::start(vec![look("first"), look("second"), ScriptedReply::text("never")]).await;
+async fn a01_a_run_ends_when_its_token_budget_is_used_up() {
+    let help_call =
+        |text: &str| ScriptedReply::tool_calls([("call", "help", json!({}))]).with_text(text).with_usage(10, 5);
+    let model = ScriptedModel::start(vec![help_call("first"), help_call("second"), ScriptedReply::text("never")]).await;
     let conversation =
         TestConversation::new(|builder| with_scripted_model(builder, &model).set("max_run_tokens", "30")).await;
     let served = conversation.send_message("go").await;
@@ -99,7 +100,7 @@ async fn a01_a_run_ends_when_its_tokens_are_used_up() {
 }
 
 #[tokio::test]
-async fn a01_where_nothing_is_reported_the_length_of_the_text_counts() {
+async fn a01_without_reported_usage_tokens_are_estimated_from_the_text() {
     let chunk = json!({"choices": [{"index": 0, "delta": {"tool_calls": [
         {"index": 0, "id": "call", "type": "function", "function": {"name": "help", "arguments": "{}"}}
     ]}, "finish_reason": "tool_calls"}]});
@@ -113,7 +114,7 @@ async fn a01_where_nothing_is_reported_the_length_of_the_text_counts() {
 }
 
 #[tokio::test]
-async fn a01_a_request_that_was_refused_uses_no_tokens() {
+async fn a01_a_rejected_request_uses_no_tokens() {
     let overflow = ScriptedReply::status(400, r#"{"error": {"message": "maximum context length exceeded"}}"#);
     let model = ScriptedModel::start(vec![overflow, ScriptedReply::text("now").with_usage(10, 5)]).await;
     let conversation =
@@ -123,26 +124,26 @@ async fn a01_a_request_that_was_refused_uses_no_tokens() {
 }
 
 #[tokio::test]
-async fn a04_a_tool_that_a_provider_would_refuse_is_left_out_and_the_others_stay() {
+async fn a04_tools_that_a_provider_would_reject_are_omitted() {
     let model = ScriptedModel::start(vec![ScriptedReply::text("hello")]).await;
-    let does = |_: JsonObject, _: ToolContext| async { Ok(ToolOutput::ok("mine")) };
-    let odd = tools_plugin(move || {
+    let action = |_: JsonObject, _: ToolContext| async { Ok(ToolOutput::ok("mine")) };
+    let invalid_tools = tools_plugin(move || {
         let schema = json!({"type": "object", "properties": {}});
-        let other = FnTool::new("no.schema", "Has none.", json!({}), does);
-        let named = |name: &str| FnTool::new(name, "Is odd.", schema.clone(), does);
+        let other = FnTool::new("no.schema", "Has no schema.", json!({}), action);
+        let named = |name: &str| FnTool::new(name, "Has an odd name.", schema.clone(), action);
         vec![named("a/b"), named(&"x".repeat(65)), other, named("help_me"), named("help.me"), named("fs_read")]
     });
-    let conversation = TestConversation::with_scripted_model(&model, odd).await;
+    let conversation = TestConversation::with_scripted_model(&model, invalid_tools).await;
     assert_eq!(conversation.send_message("hello").await.output, "hello");
     let request = &model.requests()[0];
     let offered = request["tools"].as_array().unwrap().iter();
     let mut names: Vec<&str> = offered.map(|tool| tool["function"]["name"].as_str().unwrap()).collect();
-    assert!(["a/b", "no_schema"].iter().all(|odd| !names.contains(odd)), "{names:?}");
-    assert!(["bash", "help_me", "fs_read"].iter().all(|good| names.contains(good)), "{names:?}");
+    assert!(["a/b", "no_schema"].iter().all(|name| !names.contains(name)), "{names:?}");
+    assert!(["bash", "help_me", "fs_read"].iter().all(|name| names.contains(name)), "{names:?}");
     let count = names.len();
     names.sort_unstable();
     names.dedup();
-    assert_eq!(names.len(), count, "each name once: {names:?}");
+    assert_eq!(names.len(), count, "unique names: {names:?}");
 }
 
 #[tokio::test]
@@ -159,31 +160,31 @@ async fn a08_a_model_cannot_choose_the_model() {
 }
 
 #[tokio::test]
-async fn h07_a_system_prompt_that_takes_its_time_keeps_nobody_else_waiting() {
-    let (reached, mut is_reached) = tokio::sync::mpsc::unbounded_channel();
-    let (go, goes) = std::sync::mpsc::channel::<()>();
-    let goes = Arc::new(std::sync::Mutex::new(goes));
+async fn h07_a_slow_system_prompt_hook_does_not_block_other_tasks() {
+    let (entered_sender, mut entered) = tokio::sync::mpsc::unbounded_channel();
+    let (release_sender, release) = std::sync::mpsc::channel::<()>();
+    let release = Arc::new(std::sync::Mutex::new(release));
     let slow = ClosurePlugin("slow", move |hooks: &mut capstan::hooks::HookRegistrar| {
-        let (reached, goes) = (reached.clone(), Arc::clone(&goes));
+        let (entered_sender, release) = (entered_sender.clone(), Arc::clone(&release));
         hooks.on_sync(SystemPrompt, move || {
-            reached.send(()).unwrap();
-            // As a disk does.
-            let came = goes.lock().unwrap().recv_timeout(std::time::Duration::from_secs(20));
-            Ok(Some(format!("the others went on: {}", came.is_ok())))
+            entered_sender.send(()).unwrap();
+            // Blocks the thread, like a slow disk.
+            let released = release.lock().unwrap().recv_timeout(std::time::Duration::from_secs(20));
+            Ok(Some(format!("other tasks continued: {}", released.is_ok())))
         });
     });
     let model = ScriptedModel::start(vec![ScriptedReply::text("done")]).await;
     let conversation = TestConversation::with_scripted_model(&model, slow).await;
     tokio::join!(conversation.send_message("go"), async {
-        is_reached.recv().await.unwrap();
-        go.send(()).unwrap();
+        entered.recv().await.unwrap();
+        release_sender.send(()).unwrap();
     });
     let request = model.requests()[0].to_string();
-    assert!(request.contains("the others went on: true"), "{request}");
+    assert!(request.contains("other tasks continued: true"), "{request}");
 }
 
 #[tokio::test]
-async fn p14_what_is_read_of_a_tape_at_once_is_bounded_and_its_count_is_not() {
+async fn p14_tape_reads_are_bounded_and_tape_counts_are_complete() {
     let model = ScriptedModel::start(vec![
         ScriptedReply::tool_calls([("call", "read", json!({}))]),
         ScriptedReply::text("done"),
@@ -213,12 +214,12 @@ async fn p14_what_is_read_of_a_tape_at_once_is_bounded_and_its_count_is_not() {
     conversation.host.tapes().commit(batch).await.unwrap();
     conversation.send_message("go").await;
     let answer = tool_replies(&model.requests()[1]).pop().unwrap();
-    // The run itself had written seven entries by then, from what it was told to this call.
+    // The run itself wrote seven entries before this call.
     assert_eq!(answer, "call: [200, 200, 251, 157], last anchor 249");
 }
 
 #[tokio::test]
-async fn x05_an_answer_that_does_not_end_is_broken_off() {
+async fn x05_an_endless_reply_is_cut_off() {
     let chunk = json!({"choices": [{"index": 0, "delta": {"content": "x".repeat(1024 * 1024)}}]});
     let endless = format!("data: {chunk}\n\n").repeat(9);
     let model = ScriptedModel::start(vec![ScriptedReply::raw(format!("{endless}data: [DONE]\n\n"))]).await;

@@ -1,4 +1,4 @@
-//! A runner that does what a test wants, and one attempt at each method of the run API.
+//! Runner with a closure for its body, and one call of each run-API method.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::support::{ClosurePlugin, TestConversation};
 
 type RunnerAction = dyn Fn(RunContext, RunApi) -> BoxFuture<'static, ()> + Send + Sync;
 
-/// A runner that does this and is done, in place of the built-in agent.
+/// Runner that runs `act` and completes silently, in place of the built-in agent.
 struct ActionRunner {
     permissions: PermissionSet,
     act: Arc<RunnerAction>,
@@ -38,7 +38,7 @@ impl Runner for ActionRunner {
     }
 }
 
-/// A plugin with a runner that asks for these permissions and does this.
+/// Plugin with a runner that requests `permissions` and runs `act`.
 pub fn action_runner_plugin<F>(
     permissions: PermissionSet,
     act: impl Fn(RunContext, RunApi) -> F + Send + Sync + 'static,
@@ -54,15 +54,15 @@ where
     })
 }
 
-/// A binding that cuts nothing off what the runner asks for.
+/// Binding that grants everything the runner requests.
 pub fn permissive_binding() -> Binding {
-    let everything = PermissionSet::all();
+    let permissions = PermissionSet::all();
     Binding {
-        binding_id: "generous".into(),
+        binding_id: "permissive".into(),
         event_types: vec!["message.*".to_owned()],
         resource_policy: ResourcePolicy {
-            reach: everything.reach,
-            platform_api: Some(everything.platform_api),
+            reach: permissions.reach,
+            platform_api: Some(permissions.platform_api),
             ..ResourcePolicy::default()
         },
         state_policy: StatePolicy { enabled: true, ..StatePolicy::default() },
@@ -70,7 +70,7 @@ pub fn permissive_binding() -> Binding {
     }
 }
 
-/// A conversation under a binding that cuts nothing.
+/// Conversation under [`permissive_binding`].
 pub async fn permissive_conversation(plugin: impl Plugin) -> TestConversation {
     let conversation = TestConversation::with_plugin(plugin).await;
     let host = &conversation.host;
@@ -78,7 +78,7 @@ pub async fn permissive_conversation(plugin: impl Plugin) -> TestConversation {
     conversation
 }
 
-/// The largest thing of a call is this text.
+/// Calls a method once, with `text` as its largest argument.
 pub async fn call_method(api: &RunApi, method: ApiMethod, text: &str) -> Result<(), ApiError> {
     let owned = || text.to_owned();
     let model = || Some("demo:x".parse().unwrap());

@@ -1,4 +1,4 @@
-//! Approvals: what a binding says of single tools, and what becomes of a call that is not approved.
+//! Approvals: the rules of a binding for single tools, and calls that are not approved.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,7 +15,7 @@ fn approval_rule(tool: &str, containing: Option<&str>, decision: ApprovalDecisio
     ApprovalRule { tool: tool.to_owned(), containing: containing.map(str::to_owned), decision }
 }
 
-/// A conversation under a binding with these rules.
+/// Conversation under a binding with these rules.
 async fn conversation_with_rules(rules: Vec<ApprovalRule>, plugin: impl Plugin) -> TestConversation {
     let conversation = TestConversation::with_plugin(plugin).await;
     let resource_policy = ResourcePolicy { approvals: rules, ..ResourcePolicy::default() };
@@ -28,14 +28,14 @@ fn noop_plugin() -> impl Plugin {
     ClosurePlugin("nothing", |_: &mut HookRegistrar| {})
 }
 
-/// What the tape tells of calls that were refused: method, code and detail.
+/// Data of the recorded refusals: method, code and detail.
 async fn refused_calls(conversation: &TestConversation) -> Vec<Value> {
     let entries = conversation.entries().await;
-    let told = entries.iter().filter(|entry| entry.name() == Some("api.refused"));
-    told.inspect(|entry| assert!(entry.is_hidden())).map(|entry| entry.payload["data"].clone()).collect()
+    let refusals = entries.iter().filter(|entry| entry.name() == Some("api.refused"));
+    refusals.inspect(|entry| assert!(entry.is_hidden())).map(|entry| entry.payload["data"].clone()).collect()
 }
 
-/// What the model was told of its call.
+/// Tool result that the model received for its call.
 async fn tool_reply(conversation: &TestConversation) -> String {
     let view = conversation.view().await;
     view.into_iter().rfind(|line| line.starts_with("tool call_1: ")).unwrap()
@@ -48,11 +48,11 @@ fn has_written(conversation: &TestConversation) -> bool {
 }
 
 #[tokio::test]
-async fn a11_a_call_that_is_denied_is_not_made_and_the_model_and_the_tape_are_told() {
+async fn a11_a_denied_call_is_not_made_and_is_reported_to_model_and_tape() {
     let conversation =
         conversation_with_rules(vec![approval_rule("bash", None, ApprovalDecision::Deny)], noop_plugin()).await;
     let served = conversation.send_message(WRITE_COMMAND).await;
-    assert_eq!(served.outcome.unwrap().name(), "replied", "the run goes on");
+    assert_eq!(served.outcome.unwrap().name(), "replied", "the run continues");
     assert!(!has_written(&conversation));
     let reason = "the tool bash was not called: such a call is not allowed here";
     assert_eq!(tool_reply(&conversation).await, format!("tool call_1: {reason}"));
@@ -64,18 +64,18 @@ async fn a11_a_call_that_is_denied_is_not_made_and_the_model_and_the_tape_are_to
 }
 
 #[tokio::test]
-async fn a11_where_nobody_can_be_asked_a_call_that_needs_it_is_not_made() {
+async fn a11_a_call_that_needs_approval_is_refused_without_an_approver() {
     let conversation =
         conversation_with_rules(vec![approval_rule("*", Some("echo"), ApprovalDecision::Ask)], noop_plugin()).await;
     conversation.send_message(WRITE_COMMAND).await;
     assert!(!has_written(&conversation));
-    let reason = "the tool bash was not called: such a call needs somebody's approval here, and nobody can be asked";
+    let reason = "the tool bash was not called: such a call needs approval here, and no approver is available";
     assert_eq!(tool_reply(&conversation).await, format!("tool call_1: {reason}"));
     assert_eq!(refused_calls(&conversation).await[0]["detail"], reason);
 }
 
 #[tokio::test]
-async fn a11_a_call_that_is_allowed_is_made_whatever_later_rules_say() {
+async fn a11_an_allow_rule_takes_precedence_over_later_rules() {
     let rules =
         vec![approval_rule("bash", None, ApprovalDecision::Allow), approval_rule("*", None, ApprovalDecision::Deny)];
     let conversation = conversation_with_rules(rules, noop_plugin()).await;
@@ -85,11 +85,11 @@ async fn a11_a_call_that_is_allowed_is_made_whatever_later_rules_say() {
 }
 
 #[tokio::test]
-async fn a11_commands_are_held_to_the_same_rules() {
+async fn a11_commands_follow_the_same_rules() {
     let conversation =
         conversation_with_rules(vec![approval_rule("bash", None, ApprovalDecision::Deny)], noop_plugin()).await;
-    let said = conversation.send_message(",bash cmd=\"echo done > done.txt\"").await.output;
-    assert!(said.contains("such a call is not allowed here"), "{said}");
+    let output = conversation.send_message(",bash cmd=\"echo done > done.txt\"").await.output;
+    assert!(output.contains("such a call is not allowed here"), "{output}");
     let shell = conversation.send_message(",touch done.txt").await.output;
     assert!(shell.contains("such a call is not allowed here"), "{shell}");
     assert!(!has_written(&conversation));
@@ -98,7 +98,7 @@ async fn a11_commands_are_held_to_the_same_rules() {
 }
 
 #[tokio::test]
-async fn a11_a_subagent_is_held_to_the_rules_of_its_run() {
+async fn a11_a_subagent_follows_the_rules_of_its_parent_run() {
     let conversation =
         conversation_with_rules(vec![approval_rule("bash", None, ApprovalDecision::Deny)], noop_plugin()).await;
     conversation.send_message("[[tool:subagent prompt=\"[[tool:bash cmd='touch done.txt']]\"]] go").await;
@@ -106,17 +106,17 @@ async fn a11_a_subagent_is_held_to_the_rules_of_its_run() {
 }
 
 #[tokio::test]
-async fn a11_what_a_hook_makes_of_a_call_is_what_needs_an_approval() {
-    let ends = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&ends);
+async fn a11_rules_apply_to_the_arguments_that_a_hook_substitutes() {
+    let outcomes = Arc::new(Mutex::new(Vec::new()));
+    let recorded = Arc::clone(&outcomes);
     let plugin = ClosurePlugin("changes", move |hooks: &mut HookRegistrar| {
-        let seen = Arc::clone(&seen);
+        let recorded = Arc::clone(&recorded);
         hooks.on(BeforeToolCall, |_: PendingToolCall| async move {
             let command = ("cmd".to_owned(), Value::from("touch done.txt # secretly"));
             Ok(Some(ToolCallVerdict::Proceed(JsonObject::from_iter([command]))))
         });
         hooks.on(AfterToolCall, move |outcome: ToolOutcome| {
-            seen.lock().unwrap().push(outcome.0.text());
+            recorded.lock().unwrap().push(outcome.0.text());
             async { Ok(None) }
         });
     });
@@ -125,20 +125,20 @@ async fn a11_what_a_hook_makes_of_a_call_is_what_needs_an_approval() {
     conversation.send_message("[[tool:bash cmd=\"echo harmless\"]] go").await;
     assert!(!has_written(&conversation));
     let reason = "the tool bash was not called: such a call is not allowed here";
-    assert_eq!(*ends.lock().unwrap(), [reason], "the hooks see how it ended, once");
+    assert_eq!(*outcomes.lock().unwrap(), [reason], "hooks see the refusal once");
 }
 
 #[tokio::test]
-async fn a11_a_rule_that_cannot_be_meant_is_refused_when_it_is_saved() {
+async fn a11_an_invalid_rule_is_rejected_when_the_binding_is_saved() {
     let conversation = TestConversation::with_plugin(noop_plugin()).await;
-    for wrong in [
+    for invalid in [
         approval_rule("", None, ApprovalDecision::Deny),
         approval_rule("bash", Some(""), ApprovalDecision::Deny),
         approval_rule("bash", Some("git status"), ApprovalDecision::Allow),
     ] {
-        let resource_policy = ResourcePolicy { approvals: vec![wrong.clone()], ..ResourcePolicy::default() };
+        let resource_policy = ResourcePolicy { approvals: vec![invalid.clone()], ..ResourcePolicy::default() };
         let binding = Binding { resource_policy, ..permissive_binding() };
         let refused = conversation.host.bindings().save(&binding, &conversation.host.runners()).await.unwrap_err();
-        assert_eq!(refused.code(), "binding-invalid", "{wrong:?}");
+        assert_eq!(refused.code(), "binding-invalid", "{invalid:?}");
     }
 }

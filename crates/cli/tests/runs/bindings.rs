@@ -1,4 +1,4 @@
-//! Bindings of a running host: the runner an event goes to, and bindings that cannot be read.
+//! Bindings of a running host: the choice of the runner, and unreadable bindings.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn parse_event(value: Value) -> Event {
     Event::from_envelope(value).unwrap()
 }
 
-/// Two more runners: one greets, one says what it was told with its own configuration.
+/// Plugin with two more runners: one greets, one repeats the message after a configured word.
 fn extra_runners() -> impl Plugin {
     struct GreeterRunner;
     impl Runner for GreeterRunner {
@@ -33,8 +33,8 @@ fn extra_runners() -> impl Plugin {
         }
 
         fn run(&self, context: RunContext, _: RunApi) -> ResultStream {
-            let who = context.actor.and_then(|actor| actor.name).unwrap_or_default();
-            reply_stream(format!("Welcome, {who}! ({})", context.trigger.kind))
+            let name = context.actor.and_then(|actor| actor.name).unwrap_or_default();
+            reply_stream(format!("Welcome, {name}! ({})", context.trigger.kind))
         }
     }
     struct ParrotRunner;
@@ -52,8 +52,8 @@ fn extra_runners() -> impl Plugin {
         }
     }
     fn reply_stream(text: String) -> ResultStream {
-        let said = ResultBody::MessageCompleted { content: text.into(), provider_meta: Default::default() };
-        let results = [said, ResultBody::RunCompleted { silent: false }].map(RunResult::from);
+        let message = ResultBody::MessageCompleted { content: text.into(), provider_meta: Default::default() };
+        let results = [message, ResultBody::RunCompleted { silent: false }].map(RunResult::from);
         futures::stream::iter(results).boxed()
     }
     ClosurePlugin("more-runners", |hooks: &mut HookRegistrar| {
@@ -68,7 +68,7 @@ async fn save_binding(conversation: &TestConversation, value: Value) -> Result<(
 }
 
 #[tokio::test]
-async fn a07_a_member_who_joined_is_greeted_through_the_same_hooks_and_is_no_message() {
+async fn a07_a_joined_member_event_runs_its_own_runner_and_keeps_its_type() {
     let conversation = TestConversation::with_plugin(extra_runners()).await;
     let greeter = json!({
         "binding_id": "greeter", "runner_id": "plugin:capstan/tests/greeter", "event_types": ["group.member_joined"],
@@ -83,16 +83,16 @@ async fn a07_a_member_who_joined_is_greeted_through_the_same_hooks_and_is_no_mes
     assert_eq!(served.output, "Welcome, Ann! (group.member_joined)");
     let run = conversation.host.tapes().store().run(&served.run_id.unwrap()).await.unwrap().unwrap();
     assert_eq!((run.binding.as_str(), run.runner.as_str()), ("greeter", "plugin:capstan/tests/greeter"));
-    let events = conversation.host.tapes().list().await.unwrap();
-    let tape = events.into_iter().find(|tape| tape.session.as_ref().is_some_and(|s| s.as_str() == "cli:family"));
+    let tapes = conversation.host.tapes().list().await.unwrap();
+    let tape = tapes.into_iter().find(|tape| tape.session.as_ref().is_some_and(|s| s.as_str() == "cli:family"));
     let entries = conversation.host.tapes().read(&tape.unwrap().name, &TapeSlice::all()).await.unwrap();
     let accepted = entries.iter().find(|entry| entry.payload["data"]["event"]["event_type"] == "group.member_joined");
-    assert!(accepted.is_some(), "what happened stands on the tape as what it was");
+    assert!(accepted.is_some(), "the tape records the original event type");
     assert_eq!(conversation.send_message("hello").await.outcome.unwrap().name(), "replied", "messages go to the agent");
 }
 
 #[tokio::test]
-async fn g02_an_event_that_no_binding_fits_ends_silent() {
+async fn g02_an_event_without_a_matching_binding_ends_silent() {
     let conversation = TestConversation::with_plugin(extra_runners()).await;
     conversation.host.bindings().set_enabled(&"default".into(), false, &[]).await.unwrap();
     let served = conversation.send_message("hello").await;
@@ -102,7 +102,7 @@ async fn g02_an_event_that_no_binding_fits_ends_silent() {
 }
 
 #[tokio::test]
-async fn g02_a_session_can_change_runners_and_loses_nothing() {
+async fn g02_a_session_keeps_its_tape_when_its_runner_changes() {
     let conversation = TestConversation::with_plugin(extra_runners()).await;
     conversation.send_message("one").await;
     let parrot = json!({
@@ -122,40 +122,40 @@ async fn g02_a_session_can_change_runners_and_loses_nothing() {
         &conversation.host.tapes().window(name).await.unwrap(),
     );
     let texts: Vec<String> = messages.iter().skip(1).map(|message| message.content.text()).collect();
-    let said: Vec<&str> = texts.iter().map(|text| text.lines().last().unwrap()).collect();
-    assert_eq!(said, ["one", "You said: one", "two", "Polly says two", "three", "You said: three"]);
+    let lines: Vec<&str> = texts.iter().map(|text| text.lines().last().unwrap()).collect();
+    assert_eq!(lines, ["one", "You said: one", "two", "Polly says two", "three", "You said: three"]);
 }
 
-/// Puts a binding in its place that another version of the host has kept.
+/// Stores a binding as another version of the host could have written it.
 async fn store_raw_binding(conversation: &TestConversation, id: &str, value: Value) {
-    let kept =
+    let record =
         KeyValueRecord { space: "bindings".to_owned(), key: id.to_owned(), value, at: Timestamp::now(), by: None };
-    let batch = Batch { facts: vec![Fact::PutKeyValue(kept)], ..Batch::new() };
+    let batch = Batch { facts: vec![Fact::PutKeyValue(record)], ..Batch::new() };
     conversation.host.tapes().store().commit(batch).await.unwrap();
 }
 
 #[tokio::test]
-async fn g02_a_binding_that_cannot_be_read_gives_way_to_no_wider_one() {
+async fn g02_an_unreadable_binding_is_not_replaced_by_a_wider_one() {
     let conversation = TestConversation::with_plugin(extra_runners()).await;
     let strict = json!({
         "binding_id": "strict", "runner_id": "builtin:agent", "scope": {"channel": "cli"},
         "resource_policy": {"tools": {"only": ["help"]}},
     });
-    let mut later = strict.clone();
-    later["colour"] = json!("blue");
+    let mut newer = strict.clone();
+    newer["colour"] = json!("blue");
     save_binding(&conversation, strict.clone()).await.unwrap();
-    store_raw_binding(&conversation, "strict", later.clone()).await;
+    store_raw_binding(&conversation, "strict", newer.clone()).await;
     let refused = conversation.send_message("[[tool:bash cmd=\"touch done.txt\"]] go").await;
     assert_eq!(refused.error.unwrap().code(), "binding-unreadable");
     assert_eq!(refused.run_id, None, "nothing ran");
-    let Some(Outcome::Failed { notice, .. }) = refused.outcome else { panic!("it failed") };
+    let Some(Outcome::Failed { notice, .. }) = refused.outcome else { panic!("the event did not fail") };
     assert!(notice.contains("strict") && !notice.contains("colour"), "{notice}");
 
     let bindings = conversation.host.bindings();
     assert_eq!(bindings.unreadable().await.unwrap()[0].binding_id.as_str(), "strict");
     assert_eq!(bindings.get(&"strict".into()).await.unwrap_err().code(), "binding-unreadable");
     let disabled = bindings.set_enabled(&"strict".into(), false, &conversation.host.runners()).await;
-    assert_eq!(disabled.unwrap_err().code(), "binding-unreadable", "it would be written as something else");
+    assert_eq!(disabled.unwrap_err().code(), "binding-unreadable", "an unreadable binding is not rewritten");
     let hello = |source: &str| {
         parse_event(json!({
             "event_type": "message.received", "source": source, "conversation_id": "1", "input": {"text": "hello"},
@@ -166,12 +166,16 @@ async fn g02_a_binding_that_cannot_be_read_gives_way_to_no_wider_one() {
     assert_eq!(choice.binding_id, None);
     assert!(choice.reason.contains("strict cannot be read"), "{}", choice.reason);
     let elsewhere = conversation.host.serve(hello("phone")).await.unwrap();
-    assert_eq!(elsewhere.outcome.unwrap().name(), "replied", "what it cannot fit is not its business");
+    assert_eq!(elsewhere.outcome.unwrap().name(), "replied", "events outside its scope are served");
 
     save_binding(&conversation, strict).await.unwrap();
-    assert_eq!(conversation.send_message("hello").await.outcome.unwrap().name(), "replied", "it is set anew");
-    store_raw_binding(&conversation, "strict", later).await;
+    assert_eq!(
+        conversation.send_message("hello").await.outcome.unwrap().name(),
+        "replied",
+        "the binding is saved again"
+    );
+    store_raw_binding(&conversation, "strict", newer).await;
     bindings.remove(&"strict".into()).await.unwrap();
-    assert_eq!(conversation.send_message("hello").await.outcome.unwrap().name(), "replied", "it is removed");
+    assert_eq!(conversation.send_message("hello").await.outcome.unwrap().name(), "replied", "the binding is removed");
     assert_eq!(bindings.unreadable().await.unwrap().len(), 0);
 }

@@ -1,4 +1,4 @@
-//! Channels that listen, and channels that fail.
+//! Channels that listen and channels that fail.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::support::{ClosurePlugin, TestConversation};
 
-/// Hears one message when it starts, and hands on what it is to send.
+/// Submits one message when it starts, and forwards its outbound messages to the test.
 struct PipeChannel {
     sent: mpsc::UnboundedSender<OutboundMessage>,
     stopped: Notify,
@@ -45,7 +45,7 @@ impl Channel for PipeChannel {
     }
 }
 
-/// Fails at everything: cannot start, hangs on stream events, panics when it is to send.
+/// Fails in every call: refuses to start, hangs on stream events, panics in `send`.
 struct BrokenChannel;
 
 #[async_trait]
@@ -83,28 +83,28 @@ fn channels_plugin(channels: Vec<Arc<dyn Channel>>) -> impl capstan::hooks::Plug
 }
 
 #[tokio::test(start_paused = true)]
-async fn c01_a_channel_that_listens_gets_its_answer_and_one_that_fails_does_not_affect_it() {
-    let (sent, mut answers) = mpsc::unbounded_channel();
+async fn c01_a_listening_channel_gets_its_reply_despite_a_failing_channel() {
+    let (sent, mut replies) = mpsc::unbounded_channel();
     let pipe = Arc::new(PipeChannel { sent, stopped: Notify::new() });
     let conversation = TestConversation::with_plugin(channels_plugin(vec![Arc::new(BrokenChannel), pipe])).await;
     conversation.host.listen(&["broken".into(), "pipe".into()]).await;
-    let answer = answers.recv().await.unwrap();
-    assert_eq!((answer.channel.as_str(), answer.chat_id.as_str()), ("pipe", "1"));
-    assert!(answer.content.text().ends_with("You said: hello"));
+    let reply = replies.recv().await.unwrap();
+    assert_eq!((reply.channel.as_str(), reply.chat_id.as_str()), ("pipe", "1"));
+    assert!(reply.content.text().ends_with("You said: hello"));
     conversation.host.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn c02_a_channel_that_hangs_and_panics_costs_the_turn_one_deadline_and_nothing_else() {
+async fn c02_a_channel_that_hangs_and_panics_costs_the_turn_one_deadline() {
     let conversation = TestConversation::with_plugin(channels_plugin(vec![Arc::new(BrokenChannel)])).await;
-    let begun = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     let served = conversation.host.serve(Event::message("broken", "1", "many words to be streamed")).await.unwrap();
     assert!(matches!(served.outcome, Some(Outcome::Replied { .. })));
-    // On paused time: the first event that is not shown in time is the last one that is waited for.
-    assert!(begun.elapsed() < std::time::Duration::from_secs(30), "{:?}", begun.elapsed());
+    // On a paused clock: after the first stream event that times out, no further one is awaited.
+    assert!(started.elapsed() < std::time::Duration::from_secs(30), "{:?}", started.elapsed());
 }
 
-/// Counts how often it was let listen, and fails at once or listens until it is stopped.
+/// Counts its starts, and fails at once or listens until it is stopped.
 struct CountingChannel {
     name: &'static str,
     fails_on_start: bool,
@@ -152,12 +152,12 @@ impl Channel for CountingChannel {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c02_a_channel_that_listens_goes_on_and_one_that_failed_may_be_let_listen_again() {
+async fn c02_listening_again_restarts_failed_channels_only() {
     let (good, bad) = (CountingChannel::new("good", false), CountingChannel::new("bad", true));
     let conversation = TestConversation::with_plugin(channels_plugin(vec![good.clone(), bad.clone()])).await;
     for times in 1..=3 {
         conversation.host.listen(&["good".into(), "bad".into()]).await;
-        // Time passes only when every task waits.
+        // The paused clock advances only when every task waits.
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         assert_eq!((good.starts(), bad.starts()), (1, times));
     }

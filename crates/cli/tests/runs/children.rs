@@ -1,4 +1,4 @@
-//! Child runs: the agent on a fork of its tape.
+//! Child runs: the agent works on a fork of its tape.
 
 use capstan::protocol::{RunId, ToolOperation, ToolOutput};
 use capstan::tape::{ForkState, RunRecord, RunStatus, TapeSlice};
@@ -11,11 +11,11 @@ fn subagent_call(arguments: Value) -> ScriptedReply {
     ScriptedReply::tool_calls([("call", "subagent", arguments)])
 }
 
-/// What the newest message of the user says.
+/// Text of the newest user message.
 fn last_user_message(request: &Value) -> String {
     let messages = request["messages"].as_array().unwrap();
-    let asked = messages.iter().rev().find(|message| message["role"] == "user").unwrap();
-    asked["content"].as_str().unwrap().to_owned()
+    let message = messages.iter().rev().find(|message| message["role"] == "user").unwrap();
+    message["content"].as_str().unwrap().to_owned()
 }
 
 fn ends_with_tool_result(request: &Value) -> bool {
@@ -31,7 +31,7 @@ async fn child_run(conversation: &TestConversation, parent: &RunId) -> RunRecord
 }
 
 #[tokio::test]
-async fn k04_a_subagent_works_on_a_fork_of_the_tape_and_its_answer_is_the_result() {
+async fn k04_a_subagent_runs_on_a_fork_and_its_reply_is_the_tool_result() {
     let model = ScriptedModel::start_with(|request, _| {
         match (last_user_message(request).contains("count"), ends_with_tool_result(request)) {
             (true, false) => ScriptedReply::tool_calls([("inner", "help", json!({}))]).with_usage(100, 10),
@@ -45,7 +45,11 @@ async fn k04_a_subagent_works_on_a_fork_of_the_tape_and_its_answer_is_the_result
     let served = conversation.send_message("how many?").await;
     assert_eq!(served.output, "there are three");
     assert_eq!(tool_replies(model.requests().last().unwrap()), ["call: three"]);
-    assert_eq!(served.usage.unwrap().total_tokens, Some(2 + 110 + 220 + 4), "what it used is part of the run's");
+    assert_eq!(
+        served.usage.unwrap().total_tokens,
+        Some(2 + 110 + 220 + 4),
+        "the usage of the child is part of its parent's"
+    );
 
     let parent = served.run_id.unwrap();
     let child = child_run(&conversation, &parent).await;
@@ -54,15 +58,18 @@ async fn k04_a_subagent_works_on_a_fork_of_the_tape_and_its_answer_is_the_result
     let fork = tapes.record(&child.tape).await.unwrap().unwrap().fork.unwrap();
     assert_eq!((fork.parent, fork.state), (conversation.tape().await, ForkState::Discarded));
     let request = &model.requests()[1];
-    assert!(!request.to_string().contains("how many?"), "it has a context of its own: {request}");
-    let seen = tapes.read(&child.tape, &TapeSlice::all()).await.unwrap();
-    assert!(seen.iter().any(|entry| entry.payload.to_string().contains("how many?")), "and can look at the tape");
-    let own = conversation.entries().await;
-    assert!(!own.iter().any(|entry| entry.run_id() == Some(child.run_id.as_str())), "nothing is merged back");
+    assert!(!request.to_string().contains("how many?"), "the child has its own context: {request}");
+    let inherited = tapes.read(&child.tape, &TapeSlice::all()).await.unwrap();
+    assert!(
+        inherited.iter().any(|entry| entry.payload.to_string().contains("how many?")),
+        "the child can read the tape of its parent"
+    );
+    let entries = conversation.entries().await;
+    assert!(!entries.iter().any(|entry| entry.run_id() == Some(child.run_id.as_str())), "nothing is merged back");
 }
 
 #[tokio::test]
-async fn k04_a_subagent_may_do_no_more_than_it_is_given() {
+async fn k04_a_subagent_has_only_the_tools_it_is_granted() {
     let model = ScriptedModel::start_with(|request, _| {
         match (last_user_message(request).contains("look"), ends_with_tool_result(request)) {
             (true, false) => ScriptedReply::tool_calls([("inner", "bash", json!({"cmd": "echo no"}))]),
@@ -89,7 +96,7 @@ async fn k04_a_subagent_may_do_no_more_than_it_is_given() {
 }
 
 #[tokio::test]
-async fn k04_a_subagent_of_a_subagent_is_the_last() {
+async fn k04_subagents_nest_two_levels_deep() {
     let model = ScriptedModel::start_with(|request, _| {
         let depth = last_user_message(request).len();
         if ends_with_tool_result(request) {
@@ -106,7 +113,7 @@ async fn k04_a_subagent_of_a_subagent_is_the_last() {
 }
 
 #[tokio::test]
-async fn k04_the_steps_of_a_subagent_are_steps_of_its_parent() {
+async fn k04_steps_of_a_subagent_count_as_steps_of_its_parent() {
     let model = ScriptedModel::start_with(|request, answered| match answered {
         0 => subagent_call(json!({"prompt": "for ever"})),
         _ if last_user_message(request).contains("for ever") => {
@@ -119,7 +126,7 @@ async fn k04_the_steps_of_a_subagent_are_steps_of_its_parent() {
         TestConversation::new(|builder| with_scripted_model(builder, &model).set("max_steps", "4")).await;
     let served = conversation.send_message("go").await;
     assert_eq!(served.error.unwrap().code(), "max-steps");
-    assert_eq!(model.requests().len(), 4, "all of both");
+    assert_eq!(model.requests().len(), 4, "steps of both runs");
     let child = child_run(&conversation, &served.run_id.unwrap()).await;
     assert_eq!(child.status, RunStatus::Failed);
     let view = conversation.view().await;
@@ -128,16 +135,16 @@ async fn k04_the_steps_of_a_subagent_are_steps_of_its_parent() {
 
 #[tokio::test]
 async fn k04_a_subagent_is_cancelled_with_its_parent() {
-    let gate = ReplyBarrier::new();
-    let held = gate.clone();
+    let barrier = ReplyBarrier::new();
+    let model_barrier = barrier.clone();
     let model = ScriptedModel::start_with(move |_, answered| match answered {
         0 => subagent_call(json!({"prompt": "wait"})),
-        _ => ScriptedReply::text("half an answer").with_barrier(&held),
+        _ => ScriptedReply::text("half an answer").with_barrier(&model_barrier),
     })
     .await;
     let conversation = TestConversation::with_scripted_model(&model, tools_plugin(Vec::new)).await;
     let (served, ()) = tokio::join!(conversation.send_message("go"), async {
-        gate.reached().await;
+        barrier.reached().await;
         conversation.host.cancel();
     });
     assert_eq!(served.error.unwrap().code(), "run-cancelled");
@@ -146,16 +153,16 @@ async fn k04_a_subagent_is_cancelled_with_its_parent() {
     let record = conversation.host.tapes().record(&child.tape).await.unwrap().unwrap();
     assert_eq!(record.fork.unwrap().state, ForkState::Discarded);
     assert_eq!(conversation.host.tapes().store().open_runs().collect().await.unwrap(), []);
-    gate.release();
+    barrier.release();
 }
 
 #[tokio::test]
-async fn a10_subagents_of_one_step_work_at_the_same_time() {
+async fn a10_subagents_of_one_step_run_in_parallel() {
     let (first, second) = (ReplyBarrier::new(), ReplyBarrier::new());
-    let gates = [first.clone(), second.clone()];
+    let barriers = [first.clone(), second.clone()];
     let model = ScriptedModel::start_with(move |request, _| match last_user_message(request).as_str() {
-        "one" => ScriptedReply::text("1 done").with_barrier(&gates[0]),
-        "two" => ScriptedReply::text("2 done").with_barrier(&gates[1]),
+        "one" => ScriptedReply::text("1 done").with_barrier(&barriers[0]),
+        "two" => ScriptedReply::text("2 done").with_barrier(&barriers[1]),
         _ if ends_with_tool_result(request) => ScriptedReply::text("both"),
         _ => ScriptedReply::tool_calls([
             ("a", "subagent", json!({"prompt": "one"})),
@@ -191,14 +198,14 @@ async fn a08_a_subagent_uses_the_model_of_its_session() {
     assert_eq!(models, ["chosen", "chosen", "chosen"]);
 }
 
-/// The artifact that a text speaks of.
+/// Artifact id mentioned in a text.
 fn artifact_handle(text: &str) -> &str {
     let (_, rest) = text.split_once("artifact ").unwrap();
     rest.split(',').next().unwrap()
 }
 
 #[tokio::test]
-async fn a10_what_a_subagent_kept_can_be_read_by_its_parent_and_by_its_siblings() {
+async fn a10_artifacts_of_a_subagent_are_readable_by_its_parent_and_siblings() {
     let model = ScriptedModel::start_with(|request, answered| match answered {
         0 => subagent_call(json!({"prompt": "make it"})),
         1 => ScriptedReply::tool_calls([("long", "long", json!({}))]),

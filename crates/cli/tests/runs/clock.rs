@@ -1,4 +1,4 @@
-//! A clock that jumps: neither order nor leases depend on it.
+//! Clock jumps: neither the order of a session nor leases depend on the clock.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ const DAY_IN_MILLIS: i64 = 24 * 60 * 60 * 1000;
 const NOW_MILLIS: i64 = 20_000 * DAY_IN_MILLIS;
 
 #[tokio::test]
-async fn x04_a_session_goes_on_in_order_when_the_clock_jumps_back() {
+async fn x04_a_session_stays_in_order_when_the_clock_jumps_back() {
     let now = Arc::new(AtomicI64::new(NOW_MILLIS));
-    let hands = Arc::clone(&now);
-    let clock = Clock::new(move || Timestamp::from_millis(hands.load(Ordering::Relaxed)));
+    let clock_now = Arc::clone(&now);
+    let clock = Clock::new(move || Timestamp::from_millis(clock_now.load(Ordering::Relaxed)));
     let conversation = TestConversation::new(|builder| builder.clock(clock).set("session_wait_seconds", "0")).await;
     for (text, time) in
         [("one", NOW_MILLIS), ("two", NOW_MILLIS - DAY_IN_MILLIS), ("three", NOW_MILLIS - DAY_IN_MILLIS + 1)]
@@ -32,14 +32,15 @@ async fn x04_a_session_goes_on_in_order_when_the_clock_jumps_back() {
     }
     let ids: Vec<u64> = conversation.entries().await.iter().map(|entry| entry.id.0).collect();
     assert_eq!(ids, (1..=ids.len() as u64).collect::<Vec<u64>>());
-    let asked: Vec<String> = conversation.view().await.into_iter().filter(|line| line.starts_with("user: ")).collect();
-    let ends = ["one", "two", "three"].into_iter().zip(&asked);
-    assert!(asked.len() == 3 && ends.clone().all(|(end, line)| line.ends_with(end)), "{asked:?}");
+    let user_lines: Vec<String> =
+        conversation.view().await.into_iter().filter(|line| line.starts_with("user: ")).collect();
+    let ends = ["one", "two", "three"].into_iter().zip(&user_lines);
+    assert!(user_lines.len() == 3 && ends.clone().all(|(end, line)| line.ends_with(end)), "{user_lines:?}");
     let runs = conversation.host.tapes().store().run_page(None, 1).await.unwrap();
     assert_eq!(
         runs[0].started_at,
         Timestamp::from_millis(NOW_MILLIS - DAY_IN_MILLIS + 1),
-        "the newest run is the one that began last"
+        "the newest run is the one that started last"
     );
 }
 
@@ -48,7 +49,7 @@ fn assert_replied(served: &ServedEvent) {
     assert!(matches!(served.outcome, Some(Outcome::Replied { .. })), "{served:?}");
 }
 
-/// A host of a home that several have, whose clock stands still, and which waits for no lease.
+/// Starts a host in a shared home, with a fixed clock and no wait for leases.
 async fn start_host_at(home: &Path, now: i64, plugin: impl Plugin) -> Host {
     let builder = Capstan::builder().home(home).workspace(home).set("session_wait_seconds", "0");
     builder.clock(Clock::new(move || Timestamp::from_millis(now))).plugin(plugin).start().await.unwrap()
@@ -63,32 +64,32 @@ async fn serve_text(host: &Host, text: &str) -> ServedEvent {
 }
 
 #[tokio::test]
-async fn x04_a_live_owner_keeps_its_lease_whatever_the_clock_of_another_says() {
+async fn x04_a_live_owner_keeps_its_lease_when_another_clock_differs() {
     let home = tempfile::tempdir().unwrap();
-    let (reached, opened) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
-    let gate = (Arc::clone(&reached), Arc::clone(&opened));
-    let at_the_gate = ClosurePlugin("gate", move |hooks: &mut HookRegistrar| {
-        let (reached, opened) = gate.clone();
+    let (reached, released) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let signals = (Arc::clone(&reached), Arc::clone(&released));
+    let blocking_plugin = ClosurePlugin("blocking", move |hooks: &mut HookRegistrar| {
+        let (reached, released) = signals.clone();
         hooks.on(RunModel, move || {
-            let (reached, opened) = (Arc::clone(&reached), Arc::clone(&opened));
+            let (reached, released) = (Arc::clone(&reached), Arc::clone(&released));
             async move {
                 reached.add_permits(1);
-                let _opened = opened.acquire().await?;
+                let _permit = released.acquire().await?;
                 Ok(Some("done".to_owned()))
             }
         });
     });
-    let first = start_host_at(home.path(), NOW_MILLIS, at_the_gate).await;
-    let later = async {
-        let _reached = reached.acquire().await.unwrap();
+    let first = start_host_at(home.path(), NOW_MILLIS, blocking_plugin).await;
+    let contend = async {
+        let _permit = reached.acquire().await.unwrap();
         for now in [NOW_MILLIS - 365 * DAY_IN_MILLIS, NOW_MILLIS + 365 * DAY_IN_MILLIS] {
-            let later = start_host_at(home.path(), now, noop_plugin()).await;
-            let busy = later.serve(Event::message("cli", "local", "and I?")).await.unwrap_err();
+            let contender = start_host_at(home.path(), now, noop_plugin()).await;
+            let busy = contender.serve(Event::message("cli", "local", "and I?")).await.unwrap_err();
             assert_eq!(busy, HostError::SessionBusy);
         }
-        opened.add_permits(1);
+        released.add_permits(1);
     };
-    let (served, ()) = tokio::join!(serve_text(&first, "one"), later);
+    let (served, ()) = tokio::join!(serve_text(&first, "one"), contend);
     assert_replied(&served);
     assert_replied(
         &serve_text(&start_host_at(home.path(), NOW_MILLIS - 365 * DAY_IN_MILLIS, noop_plugin()).await, "now").await,
@@ -96,23 +97,23 @@ async fn x04_a_live_owner_keeps_its_lease_whatever_the_clock_of_another_says() {
 }
 
 #[tokio::test]
-async fn x04_a_dead_owner_has_no_lease_though_by_the_clock_it_still_has() {
+async fn x04_a_dead_owner_loses_its_lease_before_it_expires() {
     let home = tempfile::tempdir().unwrap();
     let workspace = WorkspaceId::new(home.path().canonicalize().unwrap().to_string_lossy());
     let tape = tape_name(&TapeAddress { workspace, session: SessionId::new("cli:local") });
-    let (now, until) = (Timestamp::from_millis(NOW_MILLIS), Timestamp::from_millis(NOW_MILLIS + DAY_IN_MILLIS));
+    let (now, expires_at) = (Timestamp::from_millis(NOW_MILLIS), Timestamp::from_millis(NOW_MILLIS + DAY_IN_MILLIS));
     let mut batch = Batch::new();
     batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
     batch.push(Fact::TakeLease {
         tape: tape.clone(),
         owner: "host-dead/1".into(),
         now,
-        expires_at: until,
+        expires_at,
         owner_liveness: None,
     });
     SqliteStore::open(home.path().join("capstan.db")).unwrap().commit(batch).await.unwrap();
     let host = start_host_at(home.path(), NOW_MILLIS - 365 * DAY_IN_MILLIS, noop_plugin()).await;
     assert_replied(&serve_text(&host, "still there?").await);
     let lease = host.tapes().store().lease(&tape).await.unwrap().unwrap();
-    assert_eq!((lease.epoch.0, lease.owner), (2, None), "it was taken over, and given back");
+    assert_eq!((lease.epoch.0, lease.owner), (2, None), "the lease was taken over and released");
 }

@@ -1,4 +1,4 @@
-//! Properties of grants: what narrows and widens them, and that nothing outside of one is reachable.
+//! Properties of grants: narrowing and widening are monotonic, and nothing outside a grant is reachable.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,21 +17,21 @@ use proptest::test_runner::TestRunner;
 use super::api_runner::{action_runner_plugin, call_method, permissive_conversation};
 
 fn operations_strategy<O: ResourceOperation + std::fmt::Debug>() -> impl Strategy<Value = OperationSet<O>> {
-    subsequence(O::VARIANTS.to_vec(), 0..=O::VARIANTS.len()).prop_map(|chosen| chosen.into_iter().collect())
+    subsequence(O::VARIANTS.to_vec(), 0..=O::VARIANTS.len()).prop_map(|operations| operations.into_iter().collect())
 }
 
-fn access_strategy(of: &'static [&'static str]) -> impl Strategy<Value = AllowList> {
-    prop_oneof![Just(AllowList::All), subsequence(of.to_vec(), 0..=of.len()).prop_map(AllowList::only),]
+fn access_strategy(names: &'static [&'static str]) -> impl Strategy<Value = AllowList> {
+    prop_oneof![Just(AllowList::All), subsequence(names.to_vec(), 0..=names.len()).prop_map(AllowList::only),]
 }
 
 fn uses_strategy<O: ResourceOperation + std::fmt::Debug>(
-    of: &'static [&'static str],
+    names: &'static [&'static str],
 ) -> impl Strategy<Value = ResourceAccess<O>> {
-    (access_strategy(of), operations_strategy::<O>())
+    (access_strategy(names), operations_strategy::<O>())
         .prop_map(|(names, operations)| ResourceAccess { names, operations })
 }
 
-/// What the attempts of the tests name, and something else.
+/// Names used by the calls of the tests, each with one that is not used.
 const MODEL_NAMES: &[&str] = &["demo:x", "other:model"];
 const TOOL_NAMES: &[&str] = &["help", "bash"];
 const KNOWLEDGE_BASE_NAMES: &[&str] = &["base", "another"];
@@ -84,25 +84,25 @@ fn authority_strategy() -> impl Strategy<Value = PermissionSet> {
     })
 }
 
-/// A binding whose policy says this, or nothing, of each kind.
+/// Binding whose policy limits each kind of resource or leaves it open.
 fn binding_strategy() -> impl Strategy<Value = Binding> {
-    (authority_strategy(), any::<[bool; 11]>(), any::<bool>()).prop_map(|(may, says, enabled)| {
+    (authority_strategy(), any::<[bool; 11]>(), any::<bool>()).prop_map(|(may, limits, enabled)| {
         let resource_policy = ResourcePolicy {
-            models: says[0].then_some(may.models),
-            tools: says[1].then_some(may.tools),
-            knowledge_bases: says[2].then_some(may.knowledge_bases),
-            history: says[3].then_some(may.history),
-            events: says[4].then_some(may.events),
+            models: limits[0].then_some(may.models),
+            tools: limits[1].then_some(may.tools),
+            knowledge_bases: limits[2].then_some(may.knowledge_bases),
+            history: limits[3].then_some(may.history),
+            events: limits[4].then_some(may.events),
             reach: may.reach,
-            artifacts: says[5].then_some(may.artifacts),
-            storage: says[6].then_some(may.storage),
-            platform_api: says[7].then_some(may.platform_api),
-            tape: says[8].then_some(may.tape),
-            children: says[9].then_some(may.children),
-            steering: says[9].then_some(may.steering),
+            artifacts: limits[5].then_some(may.artifacts),
+            storage: limits[6].then_some(may.storage),
+            platform_api: limits[7].then_some(may.platform_api),
+            tape: limits[8].then_some(may.tape),
+            children: limits[9].then_some(may.children),
+            steering: limits[9].then_some(may.steering),
             ..ResourcePolicy::default()
         };
-        let scopes = says[10].then_some(may.state);
+        let scopes = limits[10].then_some(may.state);
         Binding {
             resource_policy,
             state_policy: StatePolicy { enabled, scopes, ..StatePolicy::default() },
@@ -111,7 +111,7 @@ fn binding_strategy() -> impl Strategy<Value = Binding> {
     })
 }
 
-/// The same binding, allowing no more than this as well.
+/// Binding that additionally allows no more than `by`.
 fn narrow_binding(binding: &Binding, by: &PermissionSet) -> Binding {
     let cap = binding.max_permissions().intersect(by);
     let resource_policy = ResourcePolicy {
@@ -137,36 +137,36 @@ fn scope_strategy() -> impl Strategy<Value = EventScope> {
     any::<[bool; 3]>().prop_map(|[from_cli, has_actor, has_subject]| EventScope { from_cli, has_actor, has_subject })
 }
 
-/// Whether nothing is in the one that is not in the other.
+/// Checks that every permission of `less` is in `more`.
 fn is_subset(less: &PermissionSet, more: &PermissionSet) -> bool {
     less.intersect(more) == *less
 }
 
 proptest! {
     #[test]
-    fn g05_narrowing_never_widens_a_grant_and_widening_never_narrows_it(
+    fn g05_narrowing_an_input_never_widens_the_grant_and_the_reverse(
         permissions in authority_strategy(), by in authority_strategy(), binding in binding_strategy(), scope in scope_strategy(),
     ) {
         let wide = compute_grant(&permissions, &binding, scope);
         prop_assert!(is_subset(&wide.may, &permissions));
         prop_assert!(is_subset(&wide.may, &binding.max_permissions()));
-        // What is narrowed one way is widened the other way.
-        let less_asked = compute_grant(&permissions.intersect(&by), &binding, scope);
-        prop_assert!(is_subset(&less_asked.may, &wide.may));
-        let less_allowed = compute_grant(&permissions, &narrow_binding(&binding, &by), scope);
-        prop_assert!(is_subset(&less_allowed.may, &wide.may));
-        let nobody = EventScope { from_cli: false, has_actor: false, has_subject: false };
-        let less_told = compute_grant(&permissions, &binding, nobody);
-        prop_assert!(is_subset(&less_told.may, &wide.may) && less_told.shell_commands <= wide.shell_commands);
+        // Read from right to left, each comparison is a widening.
+        let fewer_requested = compute_grant(&permissions.intersect(&by), &binding, scope);
+        prop_assert!(is_subset(&fewer_requested.may, &wide.may));
+        let fewer_allowed = compute_grant(&permissions, &narrow_binding(&binding, &by), scope);
+        prop_assert!(is_subset(&fewer_allowed.may, &wide.may));
+        let no_scope = EventScope { from_cli: false, has_actor: false, has_subject: false };
+        let narrower_scope = compute_grant(&permissions, &binding, no_scope);
+        prop_assert!(is_subset(&narrower_scope.may, &wide.may) && narrower_scope.shell_commands <= wide.shell_commands);
         let disabled = StatePolicy { enabled: false, ..binding.state_policy.clone() };
         let no_state = compute_grant(&permissions, &Binding { state_policy: disabled, ..binding.clone() }, scope);
         prop_assert!(no_state.may.state.is_empty());
     }
 }
 
-/// Whether an authority covers the attempt at a method, said once more and in other words.
+/// Independent statement of the rule by which permissions cover the test's call of a method.
 fn is_method_covered(may: &PermissionSet, method: ApiMethod) -> bool {
-    let model = |what| may.models.allows(what, "demo:x");
+    let model = |operation| may.models.allows(operation, "demo:x");
     let any_name = |names: &AllowList| *names != AllowList::none();
     match method {
         ApiMethod::ModelsStream => model(ModelOperation::Stream),
@@ -214,22 +214,22 @@ fn is_method_covered(may: &PermissionSet, method: ApiMethod) -> bool {
 }
 
 #[tokio::test]
-async fn g05_nothing_outside_of_a_grant_is_reachable_and_everything_inside_is() {
+async fn g05_exactly_the_methods_inside_a_grant_are_reachable() {
     let mut random = TestRunner::deterministic();
     for _ in 0..48 {
         let may = authority_strategy().new_tree(&mut random).unwrap().current();
         let attempts = Arc::new(Mutex::new(Vec::new()));
-        let seen = Arc::clone(&attempts);
+        let recorded = Arc::clone(&attempts);
         let plugin = action_runner_plugin(may.clone(), move |context, api| {
-            let seen = Arc::clone(&seen);
+            let recorded = Arc::clone(&recorded);
             async move {
-                // A child is the same runner again: it is enough to see that it began.
+                // A child run uses this runner too, and only its start matters here.
                 if context.context.tape.as_str().contains("__run-") {
                     return;
                 }
                 for method in ApiMethod::METHODS {
                     let result = call_method(&api, *method, "x").await;
-                    seen.lock().unwrap().push((*method, result));
+                    recorded.lock().unwrap().push((*method, result));
                 }
             }
         });

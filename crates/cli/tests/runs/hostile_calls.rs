@@ -1,4 +1,4 @@
-//! A runner that hands over what nobody could keep: it is refused, and the run goes on.
+//! Runner that passes oversized and too deeply nested arguments: each call is refused, and the run continues.
 
 use std::sync::{Arc, Mutex};
 
@@ -21,11 +21,11 @@ fn assert_all_refused(attempts: &[Result<(), ApiError>], count: usize, code: Api
 }
 
 #[tokio::test]
-async fn k04_whatever_is_large_about_calls_counts() {
+async fn k04_every_field_of_a_call_counts_towards_its_size() {
     let attempts = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&attempts);
+    let recorded = Arc::clone(&attempts);
     let plugin = action_runner_plugin(PermissionSet::all(), move |_, api| {
-        let seen = Arc::clone(&seen);
+        let recorded = Arc::clone(&recorded);
         async move {
             let larger = || "x".repeat(64 * 1024 * 1024);
             let call = ToolCall::new("call", "help", "{}");
@@ -35,7 +35,7 @@ async fn k04_whatever_is_large_about_calls_counts() {
                 vec![ToolCall { kind: larger(), ..call.clone() }],
                 vec![ToolCall { extra: extra(), ..call.clone() }],
             ];
-            let said = |message: ChatMessage| ModelCall {
+            let model_call = |message: ChatMessage| ModelCall {
                 model: Some("demo:x".parse().unwrap()),
                 messages: vec![message],
                 ..ModelCall::default()
@@ -46,16 +46,16 @@ async fn k04_whatever_is_large_about_calls_counts() {
                 ChatMessage { tool_call_id: Some(larger()), ..ChatMessage::user("hi") },
                 ChatMessage { tool_calls: steps[0].clone(), ..ChatMessage::user("hi") },
             ] {
-                let result = api.models.invoke(said(message)).await.map(drop);
-                seen.lock().unwrap().push(result);
+                let result = api.models.invoke(model_call(message)).await.map(drop);
+                recorded.lock().unwrap().push(result);
             }
             steps.push(vec![ToolCall::new("", "", ""); 1001]);
             for calls in steps {
                 let result = api.tools.call(calls).await.map(drop);
-                seen.lock().unwrap().push(result);
+                recorded.lock().unwrap().push(result);
             }
-            let answers = api.tools.call(vec![ToolCall::new("", "none", ""); 1000]).await.unwrap();
-            assert_eq!(answers.len(), 1000);
+            let outputs = api.tools.call(vec![ToolCall::new("", "none", ""); 1000]).await.unwrap();
+            assert_eq!(outputs.len(), 1000);
         }
     });
     let conversation = permissive_conversation(plugin).await;
@@ -64,12 +64,12 @@ async fn k04_whatever_is_large_about_calls_counts() {
 }
 
 #[tokio::test]
-async fn k04_what_is_nested_too_deep_is_refused_and_the_run_goes_on() {
+async fn k04_too_deeply_nested_arguments_are_refused_and_the_run_continues() {
     let attempts = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&attempts);
+    let recorded = Arc::clone(&attempts);
     let nested = || (0..122).fold(Value::from(1), |inner, _| Value::from(vec![inner]));
     let plugin = action_runner_plugin(PermissionSet::all(), move |_, api| {
-        let seen = Arc::clone(&seen);
+        let recorded = Arc::clone(&recorded);
         async move {
             let map = || JsonObject::from_iter([("a".to_owned(), nested())]);
             let content = || Content::Parts(vec![ContentPart::Other(map())]);
@@ -82,16 +82,16 @@ async fn k04_what_is_nested_too_deep_is_refused_and_the_run_goes_on() {
                 api.state.set(StateScope::Runner, "deep", nested()).await,
                 api.runs.child(ChildRunCall { prompt: content(), ..ChildRunCall::new("") }).await.map(drop),
             ];
-            seen.lock().unwrap().extend(results);
-            let answers = api.tools.call(vec![ToolCall::new("call", "deep", "{}")]).await.unwrap();
-            assert!(answers[0].is_error && answers[0].text().contains("nested deeper"), "{answers:?}");
+            recorded.lock().unwrap().extend(results);
+            let outputs = api.tools.call(vec![ToolCall::new("call", "deep", "{}")]).await.unwrap();
+            assert!(outputs[0].is_error && outputs[0].text().contains("nested deeper"), "{outputs:?}");
             api.tape.note("shallow", Value::from(1)).await.unwrap();
         }
     });
     let deep = tools_plugin(move || {
         let part = JsonObject::from_iter([("a".to_owned(), nested())]);
-        let answer = ToolOutput::ok(Content::Parts(vec![ContentPart::Other(part)]));
-        vec![test_tool("deep", move |_, _| std::future::ready(Ok(answer.clone())))]
+        let output = ToolOutput::ok(Content::Parts(vec![ContentPart::Other(part)]));
+        vec![test_tool("deep", move |_, _| std::future::ready(Ok(output.clone())))]
     });
     let conversation = TestConversation::new(|builder| builder.plugin(plugin).plugin(deep)).await;
     conversation.host.bindings().save(&permissive_binding(), &conversation.host.runners()).await.unwrap();

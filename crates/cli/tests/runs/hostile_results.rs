@@ -1,4 +1,4 @@
-//! Runners that yield what they should not: whatever it is, it costs their own run and nothing else.
+//! Runners that yield invalid, excessive or late results: only their own run is affected.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,17 +19,17 @@ use serde_json::{Value, json};
 
 use super::support::{ClosurePlugin, TestConversation};
 
-/// How many results a run may have here.
+/// Limit on the number of results of a run.
 const MAX_RUN_RESULTS: u64 = 2000;
-/// How large they may be together.
+/// Limit on the total size of the results of a run.
 const MAX_RUN_RESULT_BYTES: usize = 32 << 20;
 
 type ResultScript = Box<dyn Fn() -> ResultStream + Send + Sync>;
 
-/// A runner that does what the script of the message's name says, and otherwise answers.
+/// Runner that follows the script named by the message, and replies `honest` to any other message.
 struct HostileRunner {
     scripts: HashMap<&'static str, ResultScript>,
-    /// How many results were taken from it.
+    /// Number of results consumed by the host.
     consumed: Arc<AtomicU64>,
 }
 
@@ -42,8 +42,8 @@ impl Runner for HostileRunner {
         let script = context.input.text.as_deref().and_then(|text| self.scripts.get(text));
         let results =
             script.map_or_else(|| result_stream([message_result("honest"), completed_result()]), |script| script());
-        let taken = Arc::clone(&self.consumed);
-        results.inspect(move |_| _ = taken.fetch_add(1, Ordering::SeqCst)).boxed()
+        let consumed = Arc::clone(&self.consumed);
+        results.inspect(move |_| _ = consumed.fetch_add(1, Ordering::SeqCst)).boxed()
     }
 }
 
@@ -59,7 +59,7 @@ fn result_stream(results: impl IntoIterator<Item = RunResult, IntoIter: Send + '
     stream::iter(results).boxed()
 }
 
-/// A result again and again, always ready.
+/// Endless stream of one result, always ready.
 fn repeat_result(result: RunResult) -> ResultStream {
     stream::repeat(result).boxed()
 }
@@ -84,44 +84,44 @@ fn numbered_message(sequence: u64, text: &str) -> RunResult {
     RunResult { sequence: Some(sequence), ..message_result(text) }
 }
 
-/// Crashes when it is let go of.
+/// Panics when it is dropped.
 struct PanicOnDrop;
 
 impl Drop for PanicOnDrop {
     fn drop(&mut self) {
-        panic!("let go of");
+        panic!("dropped");
     }
 }
 
-/// These results, of a runner that crashes when it is let go of.
+/// Results of a runner that panics when its stream is dropped.
 fn panicking_on_drop(results: ResultStream) -> ResultStream {
     let bomb = PanicOnDrop;
     results.inspect(move |_| _ = &bomb).boxed()
 }
 
-/// One line of the table.
+/// Script of a hostile runner with the expected effects.
 struct HostileCase {
     name: &'static str,
     script: ResultScript,
-    /// What was said, or the code of the failure.
+    /// Text of the reply, or the code of the failure.
     expected_end: Result<&'static str, &'static str>,
-    /// What is noted.
+    /// Expected nonzero counts in `results.noted`.
     expected_counts: Value,
 }
 
 fn hostile_case(
     name: &'static str,
-    ends: Result<&'static str, &'static str>,
-    noted: Value,
+    expected_end: Result<&'static str, &'static str>,
+    expected_counts: Value,
     script: impl Fn() -> ResultStream + Send + Sync + 'static,
 ) -> HostileCase {
-    HostileCase { name, script: Box::new(script), expected_end: ends, expected_counts: noted }
+    HostileCase { name, script: Box::new(script), expected_end, expected_counts }
 }
 
 fn malformed_cases() -> Vec<HostileCase> {
     vec![
         hostile_case("malformed", Ok("still here"), json!({"malformed": 6}), || {
-            let odd = [
+            let malformed = [
                 Value::Null,
                 json!({"data": {}}),
                 json!({"type": "message.completed", "data": {"content": 7}}),
@@ -129,10 +129,12 @@ fn malformed_cases() -> Vec<HostileCase> {
                 json!({"type": "tool.call.completed", "data": {"call_id": "9", "name": "n", "output": {"content": ""}}}),
                 json!({"type": "message.delta", "data": {"delta": "x"}, "usage": "much"}),
             ];
-            result_stream(odd.into_iter().map(raw_result).chain([message_result("still here"), completed_result()]))
+            result_stream(
+                malformed.into_iter().map(raw_result).chain([message_result("still here"), completed_result()]),
+            )
         }),
         hostile_case("malformed effects", Ok("still here"), json!({"malformed": 3, "refused": 2}), || {
-            let odd = [
+            let malformed = [
                 json!({"type": "state.updated", "data": {"state": {"k": 1}, "also": 1}}),
                 json!({"type": "artifact.created", "data":
                     {"name": "a", "media_type": "text/plain", "content": "AA==", "path": "/etc"}}),
@@ -141,11 +143,13 @@ fn malformed_cases() -> Vec<HostileCase> {
                 json!({"type": "artifact.created", "data":
                     {"name": "../a", "media_type": "text/plain", "content": "AA=="}}),
             ];
-            result_stream(odd.into_iter().map(raw_result).chain([message_result("still here"), completed_result()]))
+            result_stream(
+                malformed.into_iter().map(raw_result).chain([message_result("still here"), completed_result()]),
+            )
         }),
         hostile_case("unknown", Ok("still here"), json!({"unknown": 40}), || {
-            let odd = std::iter::repeat_n(raw_result(json!({"type": "message.telepathy", "data": {}})), 40);
-            result_stream(odd.chain([message_result("still here"), completed_result()]))
+            let malformed = std::iter::repeat_n(raw_result(json!({"type": "message.telepathy", "data": {}})), 40);
+            result_stream(malformed.chain([message_result("still here"), completed_result()]))
         }),
         hostile_case("malformed failure", Err("run-failed"), json!({"malformed": 1}), || {
             result_stream([message_result("half"), raw_result(json!({"type": "run.failed", "data": 5}))])
@@ -156,10 +160,15 @@ fn malformed_cases() -> Vec<HostileCase> {
                 raw_result(json!({"type": "run.completed", "data": {"silent": "no"}})),
             ])
         }),
-        hostile_case("failure of no known code", Err("run-failed"), json!({"malformed": 1, "too_large": 1}), || {
-            let (message, code) = ("x".repeat(1 << 20), Some("\u{1b}[2J".into()));
-            result_stream([ResultBody::RunFailed { message, code }.into()])
-        }),
+        hostile_case(
+            "failure with an unknown code",
+            Err("run-failed"),
+            json!({"malformed": 1, "too_large": 1}),
+            || {
+                let (message, code) = ("x".repeat(1 << 20), Some("\u{1b}[2J".into()));
+                result_stream([ResultBody::RunFailed { message, code }.into()])
+            },
+        ),
     ]
 }
 
@@ -181,11 +190,11 @@ fn too_deep_cases() -> Vec<HostileCase> {
                 json!({"type": "tool.call.completed", "data":
                     {"call_id": "b", "name": "look", "output": {"content": [{"type": "new", "x": nested_value(121)}]}}}),
                 json!({"type": "tool.call.completed", "data":
-                    {"call_id": "a", "name": "look", "output": {"content": "answers what was left out"}}}),
+                    {"call_id": "a", "name": "look", "output": {"content": "answers the dropped call"}}}),
             ];
             result_stream(deep.into_iter().map(raw_result).chain([message_result("still here"), completed_result()]))
         }),
-        hostile_case("nested as deep as may be", Ok("still here"), Value::Null, || {
+        hostile_case("nested to the limit", Ok("still here"), Value::Null, || {
             let content = json!([{"type": "text", "text": "still here", "x": nested_value(99)}]);
             let data = json!({"content": content, "provider_meta": {"p": nested_value(99)}});
             result_stream([raw_result(json!({"type": "message.completed", "data": data})), completed_result()])
@@ -227,20 +236,20 @@ fn out_of_order_cases() -> Vec<HostileCase> {
                 .chain(repeat_result(message_result("more")))
                 .boxed()
         }),
-        hostile_case("crash after the end", Ok("one"), Value::Null, || {
+        hostile_case("panic after the end", Ok("one"), Value::Null, || {
             result_stream([message_result("one"), completed_result()])
                 .chain(stream::once(async { panic!("too late") }))
                 .boxed()
         }),
-        hostile_case("crash when it is let go of", Ok("one"), Value::Null, || {
+        hostile_case("panic when it is dropped", Ok("one"), Value::Null, || {
             panicking_on_drop(result_stream([message_result("one"), completed_result()]))
         }),
-        hostile_case("crash at every turn", Err("run-failed"), Value::Null, || {
+        hostile_case("panic in the stream and when it is dropped", Err("run-failed"), Value::Null, || {
             panicking_on_drop(
                 result_stream([message_result("one")]).chain(stream::once(async { panic!("twice") })).boxed(),
             )
         }),
-        hostile_case("calls that nobody answers", Ok("bye"), json!({"malformed": 1}), || {
+        hostile_case("unanswered calls", Ok("bye"), json!({"malformed": 1}), || {
             let call = |id: &str| {
                 raw_result(json!({"type": "tool.call.started", "data":
                     {"call": {"id": id, "function": {"name": "look", "arguments": "not json"}}}}))
@@ -278,8 +287,8 @@ fn flooding_cases() -> Vec<HostileCase> {
                 completed_result(),
             ])
         }),
-        hostile_case("endless pieces", Err("run-flooded"), Value::Null, || repeat_result(delta_result("x"))),
-        hostile_case("endless large pieces", Err("run-flooded"), json!({"too_large": 22}), move || {
+        hostile_case("endless deltas", Err("run-flooded"), Value::Null, || repeat_result(delta_result("x"))),
+        hostile_case("endless large deltas", Err("run-flooded"), json!({"too_large": 22}), move || {
             repeat_result(delta_result(text(1 << 20)))
         }),
         hostile_case("endless messages", Err("run-flooded"), Value::Null, || repeat_result(message_result("x"))),
@@ -301,12 +310,12 @@ fn flooding_cases() -> Vec<HostileCase> {
     ]
 }
 
-/// What is noted at the end of the run, without what is zero.
+/// Nonzero counts of `results.noted`, which is written at the end of the run.
 fn noted_counts(entries: &[Entry]) -> Value {
-    let told: Vec<&Entry> = entries.iter().filter(|entry| entry.name() == Some("results.noted")).collect();
-    assert!(told.len() <= 1, "it is told once");
-    let Some(told) = told.first() else { return Value::Null };
-    let counts = told.payload["data"].as_object().unwrap().iter().filter(|(_, count)| **count != json!(0));
+    let noted: Vec<&Entry> = entries.iter().filter(|entry| entry.name() == Some("results.noted")).collect();
+    assert!(noted.len() <= 1, "the counts are recorded once");
+    let Some(noted) = noted.first() else { return Value::Null };
+    let counts = noted.payload["data"].as_object().unwrap().iter().filter(|(_, count)| **count != json!(0));
     Value::Object(counts.map(|(name, count)| (name.clone(), count.clone())).collect())
 }
 
@@ -319,8 +328,8 @@ async fn session_tape(conversation: &TestConversation, served: &ServedEvent) -> 
 }
 
 #[tokio::test]
-async fn x05_whatever_a_runner_yields_the_host_is_well_afterwards() {
-    let (mut table, taken) = (malformed_cases(), Arc::new(AtomicU64::new(0)));
+async fn x05_the_host_keeps_working_after_any_results_of_a_runner() {
+    let (mut table, consumed) = (malformed_cases(), Arc::new(AtomicU64::new(0)));
     table.extend(out_of_order_cases());
     table.extend(flooding_cases());
     table.extend(too_deep_cases());
@@ -332,36 +341,36 @@ async fn x05_whatever_a_runner_yields_the_host_is_well_afterwards() {
     }
     let folder = tempfile::tempdir().unwrap();
     let store = Arc::new(SqliteStore::open(folder.path().join("capstan.db")).unwrap());
-    let hostile = hostile_plugin(HostileRunner { scripts, consumed: Arc::clone(&taken) });
-    let set = |builder: capstan::CapstanBuilder| {
+    let hostile = hostile_plugin(HostileRunner { scripts, consumed: Arc::clone(&consumed) });
+    let configure = |builder: capstan::CapstanBuilder| {
         let builder = builder.store(store).set("max_run_results", &MAX_RUN_RESULTS.to_string());
         builder.set("max_run_result_bytes", &MAX_RUN_RESULT_BYTES.to_string()).plugin(hostile)
     };
-    let conversation = TestConversation::new(set).await;
+    let conversation = TestConversation::new(configure).await;
 
-    for (name, ends, expected) in expected {
-        taken.store(0, Ordering::SeqCst);
+    for (name, expected_end, expected_counts) in expected {
+        consumed.store(0, Ordering::SeqCst);
         let served = conversation.host.serve(Event::message("cli", name, name)).await.unwrap();
         let code = served.error.as_ref().map(|error| error.code().to_string());
-        match ends {
+        match expected_end {
             Ok(text) => assert_eq!((served.output.as_str(), code), (text, None), "{name}"),
-            Err(wanted) => assert_eq!(code.as_deref(), Some(wanted), "{name}"),
+            Err(expected) => assert_eq!(code.as_deref(), Some(expected), "{name}"),
         }
         let (tape, entries) = session_tape(&conversation, &served).await;
-        assert_eq!(noted_counts(&entries), expected, "{name}");
+        assert_eq!(noted_counts(&entries), expected_counts, "{name}");
         let dropped = entries.iter().filter(|entry| entry.name() == Some("result.dropped")).count();
-        assert!(dropped <= 16, "{name}: {dropped} are told one by one");
-        let kept: usize = entries.iter().map(|entry| serde_json::to_vec(&entry.payload).unwrap().len()).sum();
-        assert!(kept < MAX_RUN_RESULT_BYTES + (1 << 20), "{name}: {kept} bytes are kept");
-        assert!(taken.load(Ordering::SeqCst) <= MAX_RUN_RESULTS + 1, "{name}: the runner is not listened to for ever");
+        assert!(dropped <= 16, "{name}: {dropped} dropped results are recorded one by one");
+        let recorded_bytes: usize = entries.iter().map(|entry| serde_json::to_vec(&entry.payload).unwrap().len()).sum();
+        assert!(recorded_bytes < MAX_RUN_RESULT_BYTES + (1 << 20), "{name}: {recorded_bytes} bytes are recorded");
+        assert!(consumed.load(Ordering::SeqCst) <= MAX_RUN_RESULTS + 1, "{name}: consumption of results is bounded");
 
-        let again = conversation.host.serve(Event::message("cli", name, "are you well?")).await.unwrap();
-        assert_eq!(again.output, "honest", "{name}: its session goes on");
+        let again = conversation.host.serve(Event::message("cli", name, "are you there?")).await.unwrap();
+        assert_eq!(again.output, "honest", "{name}: the session continues");
         let window = conversation.host.tapes().window(&tape).await.unwrap();
         let view = DefaultView.messages(&window);
-        let open = view.iter().flat_map(|message| &message.tool_calls).count();
-        let answers = view.iter().filter(|message| message.tool_call_id.is_some()).count();
-        assert_eq!(open, answers, "{name}: every call of the view has its answer");
+        let calls = view.iter().flat_map(|message| &message.tool_calls).count();
+        let outputs = view.iter().filter(|message| message.tool_call_id.is_some()).count();
+        assert_eq!(calls, outputs, "{name}: every call of the view has its output");
     }
     assert_eq!(conversation.host.tapes().verify().await.unwrap(), []);
     let store = conversation.host.tapes().store();
@@ -371,7 +380,7 @@ async fn x05_whatever_a_runner_yields_the_host_is_well_afterwards() {
     );
 }
 
-/// A result again and again, always ready; not so fast that there could be too many before the deadline.
+/// Endless stream of one result, always ready, slow enough to stay below the result limit until the deadline.
 fn paced_stream(result: &RunResult) -> ResultStream {
     let result = result.clone();
     stream::iter(std::iter::repeat_with(move || {
@@ -381,20 +390,20 @@ fn paced_stream(result: &RunResult) -> ResultStream {
     .boxed()
 }
 
-/// On one thread: a runner that never lets go of it would keep everybody else waiting.
+/// Runs on one thread, which a runner that never yields control would block for all others.
 #[tokio::test]
-async fn g04_a_runner_that_never_pauses_is_ended_at_its_deadline_and_others_go_on() {
-    let endless_of: [(&'static str, ResultScript); 2] = [
-        ("pieces", Box::new(|| paced_stream(&delta_result("")))),
+async fn g04_a_runner_that_never_pauses_ends_at_its_deadline_and_others_continue() {
+    let scripts: [(&'static str, ResultScript); 2] = [
+        ("deltas", Box::new(|| paced_stream(&delta_result("")))),
         ("junk", Box::new(|| paced_stream(&raw_result(json!({"type": "junk"}))))),
     ];
-    for (name, script) in endless_of {
+    for (name, script) in scripts {
         let hostile =
             hostile_plugin(HostileRunner { scripts: HashMap::from([(name, script)]), consumed: Arc::default() });
-        let set = |builder: capstan::CapstanBuilder| {
+        let configure = |builder: capstan::CapstanBuilder| {
             builder.set("run_timeout_seconds", "1").set("max_run_results", "1000000").plugin(hostile)
         };
-        let conversation = TestConversation::new(set).await;
+        let conversation = TestConversation::new(configure).await;
         let host = &conversation.host;
         let busy = host.serve(Event::message("cli", "busy", name));
         let other = host.serve(Event::message("cli", "other", "hello"));

@@ -1,4 +1,4 @@
-//! A runner that tries everything it may not do: each attempt is refused with the right code, and stands on the tape.
+//! Runner that calls every run-API method without permission: each call is refused with the right code and recorded.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use super::api_runner::{action_runner_plugin, call_method, permissive_conversation};
 use super::support::{TestConversation, test_tool, tools_plugin};
 
-/// What came of an attempt at each method.
+/// Result of one call of each method.
 type AttemptResults = Arc<Mutex<BTreeMap<ApiMethod, Result<(), ApiError>>>>;
 
 async fn call_all_methods(api: &RunApi, text: &str, attempts: &AttemptResults) {
@@ -25,12 +25,12 @@ async fn call_all_methods(api: &RunApi, text: &str, attempts: &AttemptResults) {
     }
 }
 
-/// What a call is refused with that was tried by every method.
+/// Asserts that every method except `exceptions` was called and refused with `code`.
 #[track_caller]
-fn assert_refused(attempts: &AttemptResults, code: ApiErrorCode, but_not: &[ApiMethod]) {
+fn assert_refused(attempts: &AttemptResults, code: ApiErrorCode, exceptions: &[ApiMethod]) {
     let attempts = attempts.lock().unwrap();
-    assert_eq!(attempts.len(), ApiMethod::METHODS.len(), "every method was tried");
-    for (method, result) in attempts.iter().filter(|(method, _)| !but_not.contains(method)) {
+    assert_eq!(attempts.len(), ApiMethod::METHODS.len(), "every method was called");
+    for (method, result) in attempts.iter().filter(|(method, _)| !exceptions.contains(method)) {
         match result {
             Ok(()) => panic!("{method} was not refused"),
             Err(error) => assert_eq!(error.code, code, "{method}: {error}"),
@@ -38,26 +38,26 @@ fn assert_refused(attempts: &AttemptResults, code: ApiErrorCode, but_not: &[ApiM
     }
 }
 
-/// What the tape tells of calls that were refused: their data.
+/// Data of the recorded refusals.
 async fn refused_calls(conversation: &TestConversation) -> Vec<Value> {
     let entries = conversation.entries().await;
-    let told = entries.iter().filter(|entry| entry.name() == Some("api.refused"));
-    told.inspect(|entry| assert!(entry.is_hidden())).map(|entry: &Entry| entry.payload["data"].clone()).collect()
+    let refusals = entries.iter().filter(|entry| entry.name() == Some("api.refused"));
+    refusals.inspect(|entry| assert!(entry.is_hidden())).map(|entry: &Entry| entry.payload["data"].clone()).collect()
 }
 
-/// That the tape tells of every method that was refused.
-async fn assert_refusals_recorded(conversation: &TestConversation, code: ApiErrorCode, but_not: &[ApiMethod]) {
-    let told = refused_calls(conversation).await;
-    for method in ApiMethod::METHODS.iter().filter(|method| !but_not.contains(method)) {
-        let is_told = |data: &&Value| data["method"] == method.as_str() && data["code"] == code.to_string();
-        let data = told.iter().find(is_told).unwrap_or_else(|| panic!("nothing is told of {method}: {told:?}"));
+/// Asserts that a refusal with `code` is recorded for every method except `exceptions`.
+async fn assert_refusals_recorded(conversation: &TestConversation, code: ApiErrorCode, exceptions: &[ApiMethod]) {
+    let refusals = refused_calls(conversation).await;
+    for method in ApiMethod::METHODS.iter().filter(|method| !exceptions.contains(method)) {
+        let is_refusal = |data: &&Value| data["method"] == method.as_str() && data["code"] == code.to_string();
+        let data = refusals.iter().find(is_refusal).unwrap_or_else(|| panic!("no refusal of {method}: {refusals:?}"));
         assert!(!data["detail"].as_str().unwrap().is_empty());
     }
 }
 
-/// What a runner may always ask: it is shown what its grant covers, which is nothing.
+/// Methods that need no permission: the list of tools is empty under an empty grant.
 const ALWAYS_ALLOWED_METHODS: [ApiMethod; 1] = [ApiMethod::ToolsList];
-/// Methods that are given nothing that could be large.
+/// Methods without an argument that could be large.
 const METHODS_WITHOUT_PAYLOAD: [ApiMethod; 10] = [
     ApiMethod::ToolsList,
     ApiMethod::TapeView,
@@ -71,7 +71,7 @@ const METHODS_WITHOUT_PAYLOAD: [ApiMethod; 10] = [
     ApiMethod::KnowledgeList,
 ];
 
-/// Methods that are given contents, which may be larger.
+/// Methods with content arguments, which have a larger limit.
 const METHODS_WITH_CONTENT: [ApiMethod; 9] = [
     ApiMethod::ModelsStream,
     ApiMethod::ModelsInvoke,
@@ -84,7 +84,7 @@ const METHODS_WITH_CONTENT: [ApiMethod; 9] = [
     ApiMethod::StoragePut,
 ];
 
-/// A handle that a runner has kept, to be used when it should not be.
+/// Run-API handle that a runner has stored, for use outside its run.
 #[derive(Clone, Default)]
 struct LeakedApi(Arc<Mutex<Option<RunApi>>>);
 
@@ -98,24 +98,24 @@ impl LeakedApi {
     }
 }
 
-/// A runner that keeps its handle and is done.
-fn leaking_plugin(stolen: &LeakedApi) -> impl Plugin + use<> {
-    let stolen = stolen.clone();
+/// Plugin with a runner that stores its handle and completes.
+fn leaking_plugin(leaked: &LeakedApi) -> impl Plugin + use<> {
+    let leaked = leaked.clone();
     action_runner_plugin(PermissionSet::all(), move |_, api| {
-        stolen.store(api);
+        leaked.store(api);
         async {}
     })
 }
 
 #[tokio::test]
-async fn k04_a_runner_with_an_empty_grant_is_refused_everything() {
+async fn k04_a_runner_with_an_empty_grant_is_refused_every_method() {
     let attempts = AttemptResults::default();
-    let (seen, listed) = (Arc::clone(&attempts), Arc::new(Mutex::new(None)));
+    let (recorded, listed) = (Arc::clone(&attempts), Arc::new(Mutex::new(None)));
     let list = Arc::clone(&listed);
     let plugin = action_runner_plugin(PermissionSet::none(), move |_, api| {
-        let (seen, list) = (Arc::clone(&seen), Arc::clone(&list));
+        let (recorded, list) = (Arc::clone(&recorded), Arc::clone(&list));
         async move {
-            call_all_methods(&api, "x", &seen).await;
+            call_all_methods(&api, "x", &recorded).await;
             *list.lock().unwrap() = Some(api.tools.list().await);
         }
     });
@@ -128,41 +128,41 @@ async fn k04_a_runner_with_an_empty_grant_is_refused_everything() {
 }
 
 #[tokio::test]
-async fn k04_a_handle_that_outlives_its_run_is_refused() {
-    let (stolen, attempts) = (LeakedApi::default(), AttemptResults::default());
-    let conversation = permissive_conversation(leaking_plugin(&stolen)).await;
+async fn k04_a_handle_is_refused_after_its_run() {
+    let (leaked, attempts) = (LeakedApi::default(), AttemptResults::default());
+    let conversation = permissive_conversation(leaking_plugin(&leaked)).await;
     conversation.send_message("go").await;
     let before = conversation.entries().await.len();
-    call_all_methods(&stolen.api(), "x", &attempts).await;
+    call_all_methods(&leaked.api(), "x", &attempts).await;
     assert_refused(&attempts, ApiErrorCode::Unauthorized, &[]);
     assert_refusals_recorded(&conversation, ApiErrorCode::Unauthorized, &[]).await;
     let after = conversation.entries().await;
-    assert_eq!(after.len() - before, ApiMethod::METHODS.len(), "and nothing else was written");
-    assert!(matches!(conversation.send_message("again").await.outcome, Some(Outcome::Silent)), "the session goes on");
+    assert_eq!(after.len() - before, ApiMethod::METHODS.len(), "only the refusals were written");
+    assert!(matches!(conversation.send_message("again").await.outcome, Some(Outcome::Silent)), "the session continues");
 }
 
 #[tokio::test]
-async fn k04_the_handle_of_another_run_is_refused_while_that_run_goes_on() {
-    let (stolen, attempts) = (LeakedApi::default(), AttemptResults::default());
-    let (has_begun, is_done) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
-    let (handle, seen, begun, done) =
-        (stolen.clone(), Arc::clone(&attempts), Arc::clone(&has_begun), Arc::clone(&is_done));
+async fn k04_the_handle_of_another_active_run_is_refused() {
+    let (leaked, attempts) = (LeakedApi::default(), AttemptResults::default());
+    let (has_started, is_done) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let (handle, recorded, started, done) =
+        (leaked.clone(), Arc::clone(&attempts), Arc::clone(&has_started), Arc::clone(&is_done));
     let plugin = action_runner_plugin(PermissionSet::all(), move |context, api| {
-        let (handle, seen) = (handle.clone(), Arc::clone(&seen));
-        let (begun, done) = (Arc::clone(&begun), Arc::clone(&done));
+        let (handle, recorded) = (handle.clone(), Arc::clone(&recorded));
+        let (started, done) = (Arc::clone(&started), Arc::clone(&done));
         async move {
             if context.input.plain_text() == "victim" {
                 handle.store(api);
-                begun.add_permits(1);
+                started.add_permits(1);
                 done.acquire().await.unwrap().forget();
             } else {
-                call_all_methods(&handle.api(), "x", &seen).await;
+                call_all_methods(&handle.api(), "x", &recorded).await;
             }
         }
     });
     let conversation = permissive_conversation(plugin).await;
     let act = async {
-        has_begun.acquire().await.unwrap().forget();
+        has_started.acquire().await.unwrap().forget();
         let thief = conversation.host.serve(Event::message("cli", "another", "thief")).await.unwrap();
         is_done.add_permits(1);
         thief
@@ -173,14 +173,14 @@ async fn k04_the_handle_of_another_run_is_refused_while_that_run_goes_on() {
     let store = conversation.host.tapes().store();
     let run = store.run(&victim.run_id.unwrap()).await.unwrap().unwrap();
     let entries = conversation.host.tapes().read(&run.tape, &capstan::tape::TapeSlice::all()).await.unwrap();
-    let told = entries.iter().filter(|entry| entry.name() == Some("api.refused")).count();
-    assert_eq!(told, ApiMethod::METHODS.len(), "it stands where the handle belongs");
+    let refusals = entries.iter().filter(|entry| entry.name() == Some("api.refused")).count();
+    assert_eq!(refusals, ApiMethod::METHODS.len(), "refusals are recorded on the tape of the handle");
 }
 
 #[tokio::test]
-async fn k04_past_its_deadline_a_run_is_refused_everything() {
-    let (stolen, attempts) = (LeakedApi::default(), AttemptResults::default());
-    let handle = stolen.clone();
+async fn k04_a_run_past_its_deadline_is_refused_every_method() {
+    let (leaked, attempts) = (LeakedApi::default(), AttemptResults::default());
+    let handle = leaked.clone();
     let plugin = action_runner_plugin(PermissionSet::all(), move |_, api| {
         handle.store(api);
         std::future::pending()
@@ -188,17 +188,17 @@ async fn k04_past_its_deadline_a_run_is_refused_everything() {
     let conversation = TestConversation::new(|builder| builder.plugin(plugin).set("run_timeout_seconds", "1")).await;
     let served = conversation.send_message("go").await;
     assert_eq!(served.error.unwrap().code(), "run-timeout");
-    call_all_methods(&stolen.api(), "x", &attempts).await;
+    call_all_methods(&leaked.api(), "x", &attempts).await;
     assert_refused(&attempts, ApiErrorCode::DeadlineExceeded, &[]);
     assert_refusals_recorded(&conversation, ApiErrorCode::DeadlineExceeded, &[]).await;
 }
 
 #[tokio::test]
-async fn k04_the_handle_of_a_child_that_has_ended_is_refused_and_its_session_is_told() {
-    let (stolen, attempts) = (LeakedApi::default(), AttemptResults::default());
-    let (handle, seen) = (stolen.clone(), Arc::clone(&attempts));
+async fn k04_the_handle_of_an_ended_child_is_refused_on_the_tape_of_the_session() {
+    let (leaked, attempts) = (LeakedApi::default(), AttemptResults::default());
+    let (handle, recorded) = (leaked.clone(), Arc::clone(&attempts));
     let plugin = action_runner_plugin(PermissionSet::all(), move |context, api| {
-        let (handle, seen) = (handle.clone(), Arc::clone(&seen));
+        let (handle, recorded) = (handle.clone(), Arc::clone(&recorded));
         async move {
             if context.adapter.prompt.is_some_and(|prompt| prompt.text() == "child") {
                 handle.store(api);
@@ -206,7 +206,7 @@ async fn k04_the_handle_of_a_child_that_has_ended_is_refused_and_its_session_is_
             }
             let ended = api.runs.child(ChildRunCall::new("child")).await.unwrap();
             assert_eq!(ended.run_id, handle.api().run_id);
-            call_all_methods(&handle.api(), "x", &seen).await;
+            call_all_methods(&handle.api(), "x", &recorded).await;
         }
     });
     let conversation = permissive_conversation(plugin).await;
@@ -216,44 +216,44 @@ async fn k04_the_handle_of_a_child_that_has_ended_is_refused_and_its_session_is_
 }
 
 #[tokio::test]
-async fn k04_a_run_that_was_cancelled_is_refused_everything() {
-    let (stolen, attempts) = (LeakedApi::default(), AttemptResults::default());
-    let (handle, has_begun) = (stolen.clone(), Arc::new(Semaphore::new(0)));
-    let begun = Arc::clone(&has_begun);
+async fn k04_a_cancelled_run_is_refused_every_method() {
+    let (leaked, attempts) = (LeakedApi::default(), AttemptResults::default());
+    let (handle, has_started) = (leaked.clone(), Arc::new(Semaphore::new(0)));
+    let started = Arc::clone(&has_started);
     let plugin = action_runner_plugin(PermissionSet::all(), move |_, api| {
         handle.store(api);
-        begun.add_permits(1);
+        started.add_permits(1);
         std::future::pending()
     });
     let conversation = permissive_conversation(plugin).await;
     let cancel = async {
-        has_begun.acquire().await.unwrap().forget();
+        has_started.acquire().await.unwrap().forget();
         conversation.host.cancel();
     };
     let (served, ()) = tokio::join!(conversation.send_message("go"), cancel);
     assert_eq!(served.outcome, Some(Outcome::Cancelled));
-    call_all_methods(&stolen.api(), "x", &attempts).await;
+    call_all_methods(&leaked.api(), "x", &attempts).await;
     assert_refused(&attempts, ApiErrorCode::DeadlineExceeded, &[]);
 }
 
 #[tokio::test]
-async fn k04_what_goes_on_elsewhere_ends_with_its_run() {
+async fn k04_a_spawned_call_ends_with_its_run() {
     let slow = tools_plugin(|| vec![test_tool("slow", |_, _| std::future::pending())]);
     let task = Arc::new(Mutex::new(None));
-    let kept = Arc::clone(&task);
+    let task_slot = Arc::clone(&task);
     let plugin = action_runner_plugin(PermissionSet::all(), move |_, api| {
-        let kept = Arc::clone(&kept);
+        let task_slot = Arc::clone(&task_slot);
         async move {
-            let has_begun = Arc::new(Semaphore::new(0));
-            let begun = Arc::clone(&has_begun);
+            let has_started = Arc::new(Semaphore::new(0));
+            let started = Arc::clone(&has_started);
             let call = tokio::spawn(async move {
                 let mut call = api.tools.call(vec![ToolCall::new("call", "slow", "{}")]);
                 assert!((&mut call).now_or_never().is_none());
-                begun.add_permits(1);
+                started.add_permits(1);
                 call.await
             });
-            has_begun.acquire().await.unwrap().forget();
-            *kept.lock().unwrap() = Some(call);
+            has_started.acquire().await.unwrap().forget();
+            *task_slot.lock().unwrap() = Some(call);
         }
     });
     let conversation = TestConversation::new(|builder| builder.plugin(plugin).plugin(slow)).await;
@@ -263,17 +263,17 @@ async fn k04_what_goes_on_elsewhere_ends_with_its_run() {
 }
 
 #[tokio::test]
-async fn k04_what_is_too_large_is_refused() {
+async fn k04_oversized_arguments_are_refused() {
     let attempts = AttemptResults::default();
-    let seen = Arc::clone(&attempts);
+    let recorded = Arc::clone(&attempts);
     let plugin = action_runner_plugin(PermissionSet::all(), move |_, api| {
-        let seen = Arc::clone(&seen);
+        let recorded = Arc::clone(&recorded);
         async move {
             let (large, larger) = ("x".repeat(1024 * 1024 + 1), "x".repeat(64 * 1024 * 1024 + 1));
             for method in ApiMethod::METHODS {
                 let text = if METHODS_WITH_CONTENT.contains(method) { &larger } else { &large };
                 let result = call_method(&api, *method, text).await;
-                seen.lock().unwrap().insert(*method, result);
+                recorded.lock().unwrap().insert(*method, result);
             }
         }
     });
@@ -284,20 +284,20 @@ async fn k04_what_is_too_large_is_refused() {
 }
 
 #[tokio::test]
-async fn k04_a_run_that_asks_too_often_is_refused_and_told_to_try_again() {
+async fn k04_too_many_parallel_calls_are_refused_as_retryable() {
     let attempts = AttemptResults::default();
-    let seen = Arc::clone(&attempts);
+    let recorded = Arc::clone(&attempts);
     let plugin = action_runner_plugin(PermissionSet::all(), move |_, api| {
-        let seen = Arc::clone(&seen);
+        let recorded = Arc::clone(&recorded);
         async move {
-            // As many calls as may be served at once.
-            let waiting = |number: usize| {
+            // The maximum number of parallel calls.
+            let pending_call = |number: usize| {
                 let api = api.clone();
                 async move { api.tools.call(vec![ToolCall::new(format!("call_{number}"), "slow", "{}")]).await }
             };
-            let mut calls: FuturesUnordered<_> = (0..64).map(waiting).collect();
+            let mut calls: FuturesUnordered<_> = (0..64).map(pending_call).collect();
             assert!(calls.next().now_or_never().is_none());
-            call_all_methods(&api, "x", &seen).await;
+            call_all_methods(&api, "x", &recorded).await;
         }
     });
     let slow = tools_plugin(|| vec![test_tool("slow", |_, _| std::future::pending())]);
@@ -309,7 +309,7 @@ async fn k04_a_run_that_asks_too_often_is_refused_and_told_to_try_again() {
 }
 
 #[tokio::test]
-async fn k04_a_flood_is_refused_and_leaves_a_bounded_record() {
+async fn k04_a_flood_of_calls_is_refused_with_a_bounded_record() {
     let refused = Arc::new(Mutex::new(0_u64));
     let count = Arc::clone(&refused);
     let plugin = action_runner_plugin(PermissionSet::all(), move |_, api| {
@@ -325,7 +325,7 @@ async fn k04_a_flood_is_refused_and_leaves_a_bounded_record() {
     });
     let conversation = TestConversation::new(|builder| builder.plugin(plugin).set("api_calls_per_second", "5")).await;
     assert_eq!(conversation.send_message("go").await.outcome, Some(Outcome::Silent));
-    let told = refused_calls(&conversation).await;
-    assert_eq!(told.len(), 101);
-    assert_eq!(told[100], serde_json::json!({"more": 50}));
+    let refusals = refused_calls(&conversation).await;
+    assert_eq!(refusals.len(), 101);
+    assert_eq!(refusals[100], serde_json::json!({"more": 50}));
 }

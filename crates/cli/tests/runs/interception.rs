@@ -1,4 +1,4 @@
-//! The interception hooks: before and after every model and tool call, inside the run API.
+//! Interception hooks, called before and after every model and tool call inside the run API.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::support::{ClosurePlugin, SCRIPTED_MODEL_KEY, TestConversation, tool_replies};
 
-/// The results of tool calls on the tape.
+/// Tool results on the tape.
 async fn tool_results(conversation: &TestConversation) -> Vec<String> {
     let entries = conversation.entries().await;
     let results = entries.iter().filter(|entry| entry.kind == EntryKind::ToolResult);
@@ -38,14 +38,14 @@ impl CallLog {
     }
 }
 
-/// Puts a word where the secret was, in every message.
+/// Replaces the secret in every message.
 fn redact_secret(request: &ModelRequest) -> ModelRequest {
     let text = serde_json::to_string(request).unwrap().replace("s3cret", "[redacted]");
     serde_json::from_str(&text).unwrap()
 }
 
 #[tokio::test]
-async fn h10_a_changed_request_is_what_is_sent_and_what_is_recorded() {
+async fn h10_the_changed_request_is_sent_and_recorded() {
     let redactor = closure_plugin("redactor", |hooks| {
         hooks.fail_closed().on(BeforeLlmCall, |request: LlmRequest| async move {
             Ok(Some(LlmCallVerdict::Change(redact_secret(&request.0))))
@@ -60,24 +60,24 @@ async fn h10_a_changed_request_is_what_is_sent_and_what_is_recorded() {
 }
 
 #[tokio::test]
-async fn h10_each_model_that_steps_in_has_an_interception_of_its_own() {
+async fn h10_each_fallback_model_is_intercepted_separately() {
     let refused = || ScriptedReply::status(503, r#"{"error": {"message": "not now"}}"#);
     let model = ScriptedModel::start(vec![refused(), refused(), ScriptedReply::text("I can")]).await;
     let log = CallLog::default();
-    let (begun, ended) = (log.clone(), log.clone());
+    let (before, after) = (log.clone(), log.clone());
     let guard = closure_plugin("guard", move |hooks| {
-        let (begun, ended) = (begun.clone(), ended.clone());
+        let (before, after) = (before.clone(), after.clone());
         hooks
             .fail_closed()
             .on(BeforeLlmCall, move |request: LlmRequest| {
-                begun.add(format!("before {}", request.0.model.name()));
-                // Only the first one is trusted with the word.
+                before.add(format!("before {}", request.0.model.name()));
+                // Only the first model is trusted with the secret.
                 let is_trusted = request.0.model.name() == "scripted";
                 async move { Ok((!is_trusted).then(|| LlmCallVerdict::Change(redact_secret(&request.0)))) }
             })
             .on(AfterLlmCall, move |request: LlmRequest, outcome: LlmOutcome| {
-                let how = if outcome.0.is_ok() { "answered" } else { "failed" };
-                ended.add(format!("{} {how}", request.0.model.name()));
+                let status = if outcome.0.is_ok() { "answered" } else { "failed" };
+                after.add(format!("{} {status}", request.0.model.name()));
                 async { Ok(None) }
             });
     });
@@ -87,14 +87,14 @@ async fn h10_each_model_that_steps_in_has_an_interception_of_its_own() {
     })
     .await;
     assert_eq!(conversation.send_message("the word is s3cret").await.output, "I can");
-    let seen =
+    let expected =
         ["before scripted", "scripted failed", "before second", "second failed", "before third", "third answered"];
-    assert_eq!(log.lines(), seen);
-    let knew: Vec<bool> = model.requests().iter().map(|request| request.to_string().contains("s3cret")).collect();
-    assert_eq!(knew, [true, false, false]);
+    assert_eq!(log.lines(), expected);
+    let has_secret: Vec<bool> = model.requests().iter().map(|request| request.to_string().contains("s3cret")).collect();
+    assert_eq!(has_secret, [true, false, false]);
 }
 
-/// A plugin that finishes every call with this, and one that sees the ends.
+/// Plugin that finishes every call with `output` and logs the outcomes.
 fn canned_reply_plugin(output: ModelOutput, log: CallLog) -> impl Plugin {
     closure_plugin("canned", move |hooks| {
         let (output, log) = (output.clone(), log.clone());
@@ -104,8 +104,8 @@ fn canned_reply_plugin(output: ModelOutput, log: CallLog) -> impl Plugin {
                 async { Ok(Some(LlmCallVerdict::Finish(output))) }
             })
             .on(AfterLlmCall, move |request: LlmRequest, outcome: LlmOutcome| {
-                let said = outcome.0.as_ref().as_ref().map_or("failed", |output| output.text.as_str()).to_owned();
-                log.add(format!("{}: {said}", request.0.model));
+                let text = outcome.0.as_ref().as_ref().map_or("failed", |output| output.text.as_str()).to_owned();
+                log.add(format!("{}: {text}", request.0.model));
                 async { Ok(None) }
             });
     })
@@ -118,13 +118,13 @@ async fn h10_a_call_can_be_finished_without_the_provider() {
     let conversation = TestConversation::with_plugin(canned_reply_plugin(output, log.clone())).await;
     let served = conversation.send_message("hello").await;
     assert_eq!(served.output, "from the cache");
-    assert_eq!(served.usage, None, "no provider was asked");
-    assert_eq!(log.lines(), ["demo:: from the cache"], "it has an end like any other");
+    assert_eq!(served.usage, None, "no provider was called");
+    assert_eq!(log.lines(), ["demo:: from the cache"], "the finished call has an outcome like any other");
     assert!(conversation.event_names().await.contains(&"run".to_owned()));
 }
 
 #[tokio::test]
-async fn h10_what_a_plugin_says_of_a_call_it_finished_is_kept() {
+async fn h10_usage_and_metadata_of_a_call_finished_by_a_plugin_are_recorded() {
     let usage = Usage { prompt_tokens: Some(3), completion_tokens: Some(4), total_tokens: Some(7), ..Usage::default() };
     let provider_meta = JsonObject::from_iter([("cache".to_owned(), json!("hit"))]);
     let output = ModelOutput { text: "again".to_owned(), usage: Some(usage), provider_meta, ..ModelOutput::default() };
@@ -137,7 +137,7 @@ async fn h10_what_a_plugin_says_of_a_call_it_finished_is_kept() {
 }
 
 #[tokio::test]
-async fn h10_a_tool_call_can_get_other_arguments_a_replacement_or_a_denial() {
+async fn h10_a_hook_changes_replaces_or_denies_a_tool_call() {
     let guard = |decision: fn() -> ToolCallVerdict| {
         closure_plugin("guard", move |hooks| {
             hooks.on(BeforeToolCall, move |_call: PendingToolCall| async move { Ok(Some(decision())) });
@@ -156,7 +156,7 @@ async fn h10_a_tool_call_can_get_other_arguments_a_replacement_or_a_denial() {
 }
 
 #[tokio::test]
-async fn x06_what_a_hook_answers_is_masked_too() {
+async fn x06_tool_outputs_of_hooks_are_masked() {
     let model = || {
         ScriptedModel::start(vec![
             ScriptedReply::tool_calls([("call", "help", json!({}))]),
@@ -164,8 +164,8 @@ async fn x06_what_a_hook_answers_is_masked_too() {
         ])
     };
     let before = closure_plugin("before", |hooks| {
-        let said = || ToolCallVerdict::Replace(ToolOutput::ok(format!("key: {SCRIPTED_MODEL_KEY}")));
-        hooks.on(BeforeToolCall, move |_call: PendingToolCall| async move { Ok(Some(said())) });
+        let verdict = || ToolCallVerdict::Replace(ToolOutput::ok(format!("key: {SCRIPTED_MODEL_KEY}")));
+        hooks.on(BeforeToolCall, move |_call: PendingToolCall| async move { Ok(Some(verdict())) });
     });
     let server = model().await;
     let conversation = TestConversation::with_scripted_model(&server, before).await;
@@ -182,7 +182,7 @@ async fn x06_what_a_hook_answers_is_masked_too() {
 }
 
 #[tokio::test]
-async fn h10_after_hooks_see_each_call_end_once() {
+async fn h10_after_hooks_run_once_per_call() {
     let log = CallLog::default();
     let (models, tools) = (log.clone(), log.clone());
     let watcher = closure_plugin("watcher", move |hooks| {
@@ -220,30 +220,30 @@ async fn h10_a_failure_is_skipped_unless_the_plugin_is_fail_closed() {
     assert!(open.error.is_none() && open.output.ends_with("You said: hello"));
     let closed = TestConversation::with_plugin(failing(true)).await.send_message("hello").await;
     assert_eq!(closed.error.unwrap().code(), "hook-failed");
-    assert_eq!(closed.output, "", "nothing was sent");
+    assert_eq!(closed.output, "", "no reply was sent");
 }
 
 #[tokio::test]
-async fn h10_a_tool_call_that_is_cancelled_has_one_end_too() {
+async fn h10_a_cancelled_tool_call_has_one_outcome() {
     let log = CallLog::default();
-    let seen = log.clone();
-    let gate = capstan_testing::ReplyBarrier::new();
-    let held = gate.clone();
+    let recorded = log.clone();
+    let barrier = capstan_testing::ReplyBarrier::new();
+    let tool_barrier = barrier.clone();
     let watcher = closure_plugin("watcher", move |hooks| {
-        let (seen, held) = (seen.clone(), held.clone());
+        let (recorded, tool_barrier) = (recorded.clone(), tool_barrier.clone());
         hooks.on(AfterToolCall, move |call: PendingToolCall, outcome: ToolOutcome| {
-            let seen = seen.clone();
+            let recorded = recorded.clone();
             async move {
-                seen.add(format!("{}: {}", call.name, outcome.0.text()));
+                recorded.add(format!("{}: {}", call.name, outcome.0.text()));
                 Ok(None)
             }
         });
         hooks.on_sync(capstan::hooks::points::ProvideTools, move || {
-            let held = held.clone();
+            let tool_barrier = tool_barrier.clone();
             let hang = super::support::test_tool("hang", move |_, _| {
-                let held = held.clone();
+                let tool_barrier = tool_barrier.clone();
                 async move {
-                    held.wait_for_release().await;
+                    tool_barrier.wait_for_release().await;
                     Ok(ToolOutput::ok("never"))
                 }
             });
@@ -252,7 +252,7 @@ async fn h10_a_tool_call_that_is_cancelled_has_one_end_too() {
     });
     let conversation = TestConversation::with_plugin(watcher).await;
     let (served, ()) = tokio::join!(conversation.send_message("[[tool:hang]]"), async {
-        gate.reached().await;
+        barrier.reached().await;
         conversation.host.cancel();
     });
     assert_eq!(served.error.unwrap().code(), "run-cancelled");
@@ -260,52 +260,52 @@ async fn h10_a_tool_call_that_is_cancelled_has_one_end_too() {
 }
 
 #[tokio::test]
-async fn h10_a_model_call_that_is_cancelled_has_one_end_too() {
-    let gate = capstan_testing::ReplyBarrier::new();
-    let reply = capstan_testing::ScriptedReply::text("half an answer").with_barrier(&gate);
+async fn h10_a_cancelled_model_call_has_one_outcome() {
+    let barrier = capstan_testing::ReplyBarrier::new();
+    let reply = capstan_testing::ScriptedReply::text("half an answer").with_barrier(&barrier);
     let model = capstan_testing::ScriptedModel::start(vec![reply]).await;
     let log = CallLog::default();
-    let seen = log.clone();
+    let recorded = log.clone();
     let watcher = closure_plugin("watcher", move |hooks| {
-        let seen = seen.clone();
+        let recorded = recorded.clone();
         hooks.on(AfterLlmCall, move |request: LlmRequest, outcome: LlmOutcome| {
-            let seen = seen.clone();
+            let recorded = recorded.clone();
             async move {
-                let ended = outcome.0.as_ref().as_ref().map_or_else(Clone::clone, |output| output.text.clone());
-                seen.add(format!("{}: {ended}", request.0.model));
+                let text = outcome.0.as_ref().as_ref().map_or_else(Clone::clone, |output| output.text.clone());
+                recorded.add(format!("{}: {text}", request.0.model));
                 Ok(None)
             }
         });
     });
     let conversation = TestConversation::with_scripted_model(&model, watcher).await;
     let (served, ()) = tokio::join!(conversation.send_message("go"), async {
-        gate.reached().await;
+        barrier.reached().await;
         conversation.host.cancel();
     });
     assert_eq!(served.error.unwrap().code(), "run-cancelled");
     assert_eq!(log.lines(), ["openai:scripted: the run was broken off during the call"]);
-    gate.release();
+    barrier.release();
 }
 
 #[tokio::test]
-async fn h10_a_model_call_that_is_cancelled_is_told_of_as_it_was_sent() {
-    let gate = capstan_testing::ReplyBarrier::new();
+async fn h10_the_outcome_of_a_cancelled_model_call_has_the_request_as_sent() {
+    let barrier = capstan_testing::ReplyBarrier::new();
     let refused = capstan_testing::ScriptedReply::status(503, r#"{"error": {"message": "not now"}}"#);
-    let reply = capstan_testing::ScriptedReply::text("half an answer").with_barrier(&gate);
+    let reply = capstan_testing::ScriptedReply::text("half an answer").with_barrier(&barrier);
     let model = capstan_testing::ScriptedModel::start(vec![refused, reply]).await;
     let log = CallLog::default();
-    let seen = log.clone();
+    let recorded = log.clone();
     let watcher = closure_plugin("watcher", move |hooks| {
-        let seen = seen.clone();
+        let recorded = recorded.clone();
         hooks
             .on(BeforeLlmCall, |request: LlmRequest| async move {
                 Ok(Some(LlmCallVerdict::Change(redact_secret(&request.0))))
             })
             .on(AfterLlmCall, move |request: LlmRequest| {
-                let seen = seen.clone();
+                let recorded = recorded.clone();
                 async move {
-                    let asked = request.0.messages.last().map(|message| message.content.text()).unwrap_or_default();
-                    seen.add(format!("{}: {asked}", request.0.model));
+                    let prompt = request.0.messages.last().map(|message| message.content.text()).unwrap_or_default();
+                    recorded.add(format!("{}: {prompt}", request.0.model));
                     Ok(None)
                 }
             });
@@ -316,16 +316,16 @@ async fn h10_a_model_call_that_is_cancelled_is_told_of_as_it_was_sent() {
     })
     .await;
     let (served, ()) = tokio::join!(conversation.send_message("the word is s3cret"), async {
-        gate.reached().await;
+        barrier.reached().await;
         conversation.host.cancel();
     });
     assert_eq!(served.error.unwrap().code(), "run-cancelled");
     assert_eq!(log.lines(), ["openai:scripted: the word is [redacted]", "openai:other: the word is [redacted]"]);
-    gate.release();
+    barrier.release();
 }
 
 #[tokio::test]
-async fn h10_the_output_of_a_tool_can_be_changed_before_anybody_sees_it() {
+async fn h10_a_tool_output_is_changed_before_it_is_recorded() {
     let redactor = closure_plugin("redactor", |hooks| {
         hooks.fail_closed().on(AfterToolCall, |outcome: ToolOutcome| async move {
             Ok(Some(ToolOutput::ok(outcome.0.text().replace("s3cret", "[redacted]"))))
@@ -337,7 +337,7 @@ async fn h10_the_output_of_a_tool_can_be_changed_before_anybody_sees_it() {
 }
 
 #[tokio::test]
-async fn h10_an_output_that_a_fail_closed_plugin_could_not_look_at_is_shown_to_nobody() {
+async fn h10_a_tool_output_is_withheld_when_a_fail_closed_hook_fails() {
     let broken = closure_plugin("broken", |hooks| {
         hooks.fail_closed().on(AfterToolCall, || async { Err("broken".into()) });
     });
@@ -346,7 +346,7 @@ async fn h10_an_output_that_a_fail_closed_plugin_could_not_look_at_is_shown_to_n
     assert_eq!(tool_results(&conversation).await, ["after_tool_call of plugin broken failed"]);
 }
 
-/// The ways in which a plugin can fail.
+/// Ways in which a hook can fail.
 #[derive(Debug, Clone, Copy)]
 enum FailureMode {
     Error,
@@ -365,7 +365,7 @@ impl FailureMode {
         }
     }
 
-    /// A conversation with a redactor that fails like this, where it is registered.
+    /// Conversation with a fail-closed redactor that fails in this way.
     async fn conversation(
         self,
         register: impl Fn(Self, &mut HookRegistrar) + Send + Sync + 'static,
@@ -378,47 +378,47 @@ impl FailureMode {
 }
 
 #[tokio::test]
-async fn h10_a_redactor_that_errs_panics_or_hangs_lets_nothing_through_to_a_model() {
-    for way in FailureMode::ALL {
-        let conversation = way
-            .conversation(|way, hooks| {
-                hooks.on(BeforeLlmCall, move |_: LlmRequest| way.fail::<LlmCallVerdict>());
+async fn h10_a_failing_redactor_sends_no_request_to_a_model() {
+    for mode in FailureMode::ALL {
+        let conversation = mode
+            .conversation(|mode, hooks| {
+                hooks.on(BeforeLlmCall, move |_: LlmRequest| mode.fail::<LlmCallVerdict>());
             })
             .await;
         let served = conversation.send_message("the word is s3cret").await;
-        assert_eq!(served.error.unwrap().code(), "hook-failed", "{way:?}");
-        assert_eq!(served.output, "", "{way:?}");
+        assert_eq!(served.error.unwrap().code(), "hook-failed", "{mode:?}");
+        assert_eq!(served.output, "", "{mode:?}");
         let events = conversation.event_names().await;
-        assert!(!events.iter().any(|event| event == "model.call"), "{way:?}: nothing was sent: {events:?}");
+        assert!(!events.iter().any(|event| event == "model.call"), "{mode:?}: no request was sent: {events:?}");
     }
 }
 
 #[tokio::test]
-async fn h10_a_redactor_that_errs_panics_or_hangs_lets_no_result_of_a_tool_through() {
-    for way in FailureMode::ALL {
-        let conversation = way
-            .conversation(|way, hooks| {
-                hooks.on(AfterToolCall, move |_: ToolOutcome| way.fail::<ToolOutput>());
+async fn h10_a_failing_redactor_withholds_tool_results() {
+    for mode in FailureMode::ALL {
+        let conversation = mode
+            .conversation(|mode, hooks| {
+                hooks.on(AfterToolCall, move |_: ToolOutcome| mode.fail::<ToolOutput>());
             })
             .await;
         let served = conversation.send_message("[[tool:bash cmd=\"echo s3''cret\"]]").await;
-        assert!(!served.output.contains("s3cret"), "{way:?}: {}", served.output);
-        assert!(served.output.contains("after_tool_call of plugin redactor failed"), "{way:?}: {}", served.output);
-        let written = format!("{:?}", conversation.entries().await);
-        assert!(!written.contains("s3cret"), "{way:?}: {written}");
+        assert!(!served.output.contains("s3cret"), "{mode:?}: {}", served.output);
+        assert!(served.output.contains("after_tool_call of plugin redactor failed"), "{mode:?}: {}", served.output);
+        let recorded = format!("{:?}", conversation.entries().await);
+        assert!(!recorded.contains("s3cret"), "{mode:?}: {recorded}");
     }
 }
 
 #[tokio::test]
-async fn h10_a_guard_that_errs_panics_or_hangs_lets_no_tool_be_called() {
-    for way in FailureMode::ALL {
-        let conversation = way
-            .conversation(|way, hooks| {
-                hooks.on(BeforeToolCall, move |_: PendingToolCall| way.fail::<ToolCallVerdict>());
+async fn h10_a_failing_guard_prevents_tool_calls() {
+    for mode in FailureMode::ALL {
+        let conversation = mode
+            .conversation(|mode, hooks| {
+                hooks.on(BeforeToolCall, move |_: PendingToolCall| mode.fail::<ToolCallVerdict>());
             })
             .await;
         conversation.send_message("[[tool:bash cmd=\"touch called\"]]").await;
-        assert_eq!(tool_results(&conversation).await, ["before_tool_call of plugin redactor failed"], "{way:?}");
-        assert!(!conversation.workspace().join("called").exists(), "{way:?}");
+        assert_eq!(tool_results(&conversation).await, ["before_tool_call of plugin redactor failed"], "{mode:?}");
+        assert!(!conversation.workspace().join("called").exists(), "{mode:?}");
     }
 }

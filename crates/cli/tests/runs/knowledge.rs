@@ -1,4 +1,4 @@
-//! Knowledge bases: who may ask them, how they answer, and when an agent is offered them.
+//! Knowledge bases: permission to query them, their results, and the search tool of the agent.
 
 use std::sync::{Arc, Mutex};
 
@@ -18,7 +18,7 @@ use futures::future::BoxFuture;
 use super::api_runner::{action_runner_plugin, permissive_binding};
 use super::support::{ClosurePlugin, TestConversation};
 
-/// A folder with the files of a small handbook.
+/// Folder with the files of a small handbook.
 fn handbook() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
@@ -31,7 +31,7 @@ fn retrieve_call(base: &str, question: &str, limit: usize) -> RetrieveCall {
     RetrieveCall { base: base.to_owned(), question: question.to_owned(), limit, cursor: None }
 }
 
-/// A binding that lets its runner use these bases and no others.
+/// Binding that grants its runner these knowledge bases only.
 fn binding_with_knowledge(bases: ResourceAccess<KnowledgeOperation>) -> Binding {
     let binding = permissive_binding();
     let resource_policy = ResourcePolicy { knowledge_bases: Some(bases), ..binding.resource_policy.clone() };
@@ -43,20 +43,20 @@ async fn save_binding(conversation: &TestConversation, binding: &Binding) {
     host.bindings().save(binding, &host.runners()).await.unwrap();
 }
 
-/// What a runner under a binding gets from a host with the handbook as `docs` and, as `notes`, another folder.
+/// Result of `act` in a runner that is granted `bases`, in a host with the knowledge bases `docs` (the handbook) and `notes`.
 async fn run_with_handbook<T: Send + 'static>(
     bases: ResourceAccess<KnowledgeOperation>,
     act: impl Fn(RunApi) -> BoxFuture<'static, T> + Send + Sync + 'static,
 ) -> T {
     let (docs, notes) = (handbook(), tempfile::tempdir().unwrap());
     std::fs::write(notes.path().join("mine.txt"), "a private rope").unwrap();
-    let got = Arc::new(Mutex::new(None));
-    let gives = Arc::clone(&got);
+    let result = Arc::new(Mutex::new(None));
+    let result_slot = Arc::clone(&result);
     let plugin = action_runner_plugin(PermissionSet::all(), move |_, api| {
-        let (work, gives) = (act(api), Arc::clone(&gives));
+        let (work, result_slot) = (act(api), Arc::clone(&result_slot));
         async move {
             let value = work.await;
-            *gives.lock().unwrap() = Some(value);
+            *result_slot.lock().unwrap() = Some(value);
         }
     });
     let conversation = TestConversation::new(|builder| {
@@ -66,7 +66,7 @@ async fn run_with_handbook<T: Send + 'static>(
     .await;
     save_binding(&conversation, &binding_with_knowledge(bases)).await;
     assert_eq!(conversation.send_message("go").await.outcome, Some(Outcome::Silent));
-    got.lock().unwrap().take().expect("the runner reached its end")
+    result.lock().unwrap().take().expect("the runner completed")
 }
 
 fn passage_sources(page: &RetrievedPage) -> Vec<String> {
@@ -74,27 +74,27 @@ fn passage_sources(page: &RetrievedPage) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn k04_a_runner_gets_passages_with_their_place_page_by_page() {
+async fn k04_a_runner_retrieves_passages_with_their_source_lines_in_pages() {
     run_with_handbook(ResourceAccess::all(), |api| {
         async move {
-            let whole = api.knowledge.retrieve(retrieve_call("docs", "copy home anchor", 10)).await.unwrap();
-            assert_eq!(passage_sources(&whole), ["backup.md:1", "rope.md:1", "backup.md:4"]);
-            assert_eq!(whole.passages.items[0].text, "# Backups\nCopy the home to a safe place every night.");
-            assert_eq!((&whole.passages.next, &whole.left_out), (&None, &None));
+            let full_page = api.knowledge.retrieve(retrieve_call("docs", "copy home anchor", 10)).await.unwrap();
+            assert_eq!(passage_sources(&full_page), ["backup.md:1", "rope.md:1", "backup.md:4"]);
+            assert_eq!(full_page.passages.items[0].text, "# Backups\nCopy the home to a safe place every night.");
+            assert_eq!((&full_page.passages.next, &full_page.left_out), (&None, &None));
             let first = api.knowledge.retrieve(retrieve_call("docs", "copy home anchor", 2)).await.unwrap();
             let cursor = first.passages.next.clone();
             let rest = RetrieveCall { cursor: cursor.clone(), ..retrieve_call("docs", "copy home anchor", 2) };
             let rest = api.knowledge.retrieve(rest).await.unwrap();
-            assert_eq!([passage_sources(&first), passage_sources(&rest)].concat(), passage_sources(&whole));
+            assert_eq!([passage_sources(&first), passage_sources(&rest)].concat(), passage_sources(&full_page));
             assert_eq!(rest.passages.next, None);
-            let wrong = [
+            let invalid = [
                 RetrieveCall { cursor: cursor.clone(), ..retrieve_call("docs", "another question", 2) },
                 RetrieveCall { cursor, ..retrieve_call("notes", "copy home anchor", 2) },
                 RetrieveCall { cursor: Some("99".to_owned()), ..retrieve_call("docs", "copy home anchor", 2) },
                 retrieve_call("docs", " \n", 2),
                 retrieve_call("docs", "copy", 0),
             ];
-            for call in wrong {
+            for call in invalid {
                 let refused = api.knowledge.retrieve(call.clone()).await.unwrap_err();
                 assert_eq!(refused.code, ApiErrorCode::InvalidArgument, "{call:?}");
             }
@@ -105,9 +105,9 @@ async fn k04_a_runner_gets_passages_with_their_place_page_by_page() {
 }
 
 #[tokio::test]
-async fn k04_a_base_is_asked_by_whoever_was_granted_it() {
+async fn k04_a_knowledge_base_is_queried_under_a_grant_only() {
     use ApiErrorCode::{NotFound, Unauthorized};
-    let codes = |bases| {
+    let query_all = |bases| {
         run_with_handbook(bases, |api| {
             async move {
                 let listed =
@@ -127,36 +127,36 @@ async fn k04_a_base_is_asked_by_whoever_was_granted_it() {
             .boxed()
         })
     };
-    let (listed, asked) = codes(ResourceAccess::only(["docs", "nothing"])).await;
-    assert_eq!(listed, Ok(vec!["docs".to_owned()]), "those there are, of those it was granted");
-    assert_eq!(asked, [Ok("docs"), Err(Unauthorized), Err(NotFound), Err(Unauthorized), Err(Unauthorized)]);
-    let (listed, asked) = codes(ResourceAccess::none()).await;
+    let (listed, retrieved) = query_all(ResourceAccess::only(["docs", "nothing"])).await;
+    assert_eq!(listed, Ok(vec!["docs".to_owned()]), "existing bases within the grant");
+    assert_eq!(retrieved, [Ok("docs"), Err(Unauthorized), Err(NotFound), Err(Unauthorized), Err(Unauthorized)]);
+    let (listed, retrieved) = query_all(ResourceAccess::none()).await;
     assert_eq!(listed, Err(Unauthorized));
-    assert_eq!(asked, [Err(Unauthorized); 5]);
+    assert_eq!(retrieved, [Err(Unauthorized); 5]);
 }
 
 #[tokio::test]
-async fn k04_an_agent_searches_the_bases_of_its_binding() {
+async fn k04_an_agent_searches_the_knowledge_bases_of_its_binding() {
     let docs = handbook();
     let conversation =
         TestConversation::new(|builder| builder.set("knowledge.docs.path", docs.path().to_str().unwrap())).await;
     conversation.send_message("[[tool:knowledge.search query=\"anchor rope\"]] go").await;
     let view = conversation.view().await;
-    let answer = view.iter().find(|line| line.starts_with("tool call_1")).unwrap();
-    assert!(answer.starts_with("tool call_1: [rope.md:1, score "), "{answer}");
-    assert!(answer.ends_with("]\nThe capstan winds the anchor rope."), "{answer}");
+    let reply = view.iter().find(|line| line.starts_with("tool call_1")).unwrap();
+    assert!(reply.starts_with("tool call_1: [rope.md:1, score "), "{reply}");
+    assert!(reply.ends_with("]\nThe capstan winds the anchor rope."), "{reply}");
     let help = conversation.send_message(",help").await.output;
     assert!(help.contains(",knowledge.search query=… [base=…] [limit=…] [cursor=…]"), "{help}");
 
     save_binding(&conversation, &binding_with_knowledge(ResourceAccess::only(["other"]))).await;
     let help = conversation.send_message(",help").await.output;
-    assert!(!help.contains("knowledge"), "no base that it may ask is there: {help}");
+    assert!(!help.contains("knowledge"), "without a permitted base there is no search: {help}");
     let refused = conversation.send_message(",knowledge.search query=rope base=docs").await;
     assert!(!refused.output.contains("capstan winds"), "{}", refused.output);
 }
 
 #[tokio::test]
-async fn k04_an_agent_without_bases_is_offered_no_search() {
+async fn k04_an_agent_without_knowledge_bases_has_no_search_tool() {
     let conversation = TestConversation::new(|builder| builder).await;
     assert!(!conversation.send_message(",help").await.output.contains("knowledge"));
     conversation.send_message("[[tool:knowledge.search query=rope]] go").await;
@@ -165,7 +165,7 @@ async fn k04_an_agent_without_bases_is_offered_no_search() {
 }
 
 #[tokio::test]
-async fn k04_an_agent_with_several_bases_is_told_which_there_are() {
+async fn k04_a_search_without_a_base_lists_the_available_ones() {
     let (docs, notes) = (handbook(), tempfile::tempdir().unwrap());
     let conversation = TestConversation::new(|builder| {
         let builder = builder.set("knowledge.docs.path", docs.path().to_str().unwrap());
@@ -173,16 +173,17 @@ async fn k04_an_agent_with_several_bases_is_told_which_there_are() {
         builder.set("knowledge.notes.path", notes.path().to_str().unwrap())
     })
     .await;
-    let told = conversation.send_message(",knowledge.search query=rope").await.output;
+    let listing = conversation.send_message(",knowledge.search query=rope").await.output;
     assert!(
-        told.contains("there are several knowledge bases; name one as `base`:\n- docs: the handbook\n- notes: notes"),
-        "{told}"
+        listing
+            .contains("there are several knowledge bases; name one as `base`:\n- docs: the handbook\n- notes: notes"),
+        "{listing}"
     );
     let found = conversation.send_message(",knowledge.search query=rope base=docs").await.output;
     assert!(found.contains("[rope.md:1, score"), "{found}");
 }
 
-/// A source of a plugin that answers like this.
+/// Knowledge source of a plugin, answered by a closure.
 struct FnKnowledgeSource<F>(F);
 
 #[async_trait]
@@ -191,7 +192,7 @@ where
     F: Fn(KnowledgeQuery) -> Result<RetrievedPassages, KnowledgeError> + Send + Sync + 'static,
 {
     fn knowledge_base(&self) -> KnowledgeBase {
-        KnowledgeBase { id: "brought".to_owned(), description: "what a plugin brought".to_owned() }
+        KnowledgeBase { id: "plugin-base".to_owned(), description: "knowledge of a plugin".to_owned() }
     }
 
     async fn retrieve(&self, question: KnowledgeQuery) -> Result<RetrievedPassages, KnowledgeError> {
@@ -200,45 +201,45 @@ where
 }
 
 fn knowledge_plugin(
-    answers: impl Fn(KnowledgeQuery) -> Result<RetrievedPassages, KnowledgeError> + Clone + Send + Sync + 'static,
+    retrieve: impl Fn(KnowledgeQuery) -> Result<RetrievedPassages, KnowledgeError> + Clone + Send + Sync + 'static,
 ) -> impl Plugin {
     ClosurePlugin("knowledge", move |hooks: &mut HookRegistrar| {
-        let source: Arc<dyn KnowledgeSource> = Arc::new(FnKnowledgeSource(answers.clone()));
+        let source: Arc<dyn KnowledgeSource> = Arc::new(FnKnowledgeSource(retrieve.clone()));
         hooks.on_sync(ProvideKnowledge, move || Ok(Some(vec![Arc::clone(&source)])));
     })
 }
 
-/// What a runner gets from a source of a plugin.
+/// Result of one query against the source of a plugin.
 async fn retrieve_through_plugin(
-    answers: impl Fn(KnowledgeQuery) -> Result<RetrievedPassages, KnowledgeError> + Clone + Send + Sync + 'static,
+    retrieve: impl Fn(KnowledgeQuery) -> Result<RetrievedPassages, KnowledgeError> + Clone + Send + Sync + 'static,
 ) -> Result<RetrievedPage, ApiError> {
-    let got = Arc::new(Mutex::new(None));
-    let gives = Arc::clone(&got);
+    let result = Arc::new(Mutex::new(None));
+    let result_slot = Arc::clone(&result);
     let runner = action_runner_plugin(PermissionSet::all(), move |_, api| {
-        let gives = Arc::clone(&gives);
+        let result_slot = Arc::clone(&result_slot);
         async move {
-            let answer = api.knowledge.retrieve(retrieve_call("brought", "rope", 3)).await;
-            *gives.lock().unwrap() = Some(answer);
+            let page = api.knowledge.retrieve(retrieve_call("plugin-base", "rope", 3)).await;
+            *result_slot.lock().unwrap() = Some(page);
         }
     });
-    let conversation = TestConversation::new(|builder| builder.plugin(runner).plugin(knowledge_plugin(answers))).await;
+    let conversation = TestConversation::new(|builder| builder.plugin(runner).plugin(knowledge_plugin(retrieve))).await;
     assert_eq!(conversation.send_message("go").await.outcome, Some(Outcome::Silent));
-    got.lock().unwrap().take().unwrap()
+    result.lock().unwrap().take().unwrap()
 }
 
 #[tokio::test]
-async fn k04_a_plugin_brings_a_source_of_its_own() {
-    let answers = |question: KnowledgeQuery| {
+async fn k04_a_plugin_provides_a_knowledge_source() {
+    let retrieve = |question: KnowledgeQuery| {
         let passage = |n: usize| KnowledgePassage {
             source: format!("{} {n}", question.text),
             line: None,
-            text: "brought".to_owned(),
+            text: "plugin-base".to_owned(),
             score: 1.0,
         };
         let passages = (question.offset..question.offset + question.limit).map(passage).collect();
         Ok(RetrievedPassages { passages, left_out: Some("the cellar".to_owned()) })
     };
-    let page = retrieve_through_plugin(answers).await.unwrap();
+    let page = retrieve_through_plugin(retrieve).await.unwrap();
     let sources: Vec<&str> = page.passages.items.iter().map(|passage| passage.source.as_str()).collect();
     assert_eq!(sources, ["rope 0", "rope 1", "rope 2"]);
     assert!(page.passages.next.is_some());
@@ -246,18 +247,18 @@ async fn k04_a_plugin_brings_a_source_of_its_own() {
 }
 
 #[tokio::test]
-async fn x05_a_source_that_fails_crashes_or_floods_hurts_only_its_question() {
+async fn x05_a_source_that_fails_panics_or_floods_affects_only_its_query() {
     let failed = retrieve_through_plugin(|_| Err(KnowledgeError("it is closed today".to_owned()))).await.unwrap_err();
     assert_eq!(failed.code, ApiErrorCode::RuntimeError);
-    assert_eq!(failed.message, "the knowledge base brought did not answer: it is closed today");
+    assert_eq!(failed.message, "the knowledge base plugin-base did not answer: it is closed today");
     let crashed = retrieve_through_plugin(|_| panic!("no more")).await.unwrap_err();
-    assert_eq!(crashed.message, "the knowledge base brought did not answer: it crashed");
+    assert_eq!(crashed.message, "the knowledge base plugin-base did not answer: it crashed");
     let flood = |_| {
         let passage =
             KnowledgePassage { source: "x".repeat(1 << 20), line: None, text: "y".repeat(1 << 20), score: f64::NAN };
         Ok(RetrievedPassages { passages: vec![passage; 50], left_out: Some("z".repeat(1 << 20)) })
     };
     let page = retrieve_through_plugin(flood).await.unwrap();
-    assert!(serde_json::to_string(&page).unwrap().len() < 300 * 1024, "what it says is cut");
+    assert!(serde_json::to_string(&page).unwrap().len() < 300 * 1024, "the page is truncated");
     assert!(page.passages.items.len() <= 3);
 }

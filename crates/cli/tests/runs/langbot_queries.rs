@@ -1,4 +1,4 @@
-//! Queries of older hosts: an event with a binding of its own, on the road of every event.
+//! LangBot queries: events that carry their own binding and are served like any other event.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::support::{ClosurePlugin, TestConversation, test_tool, tools_plugin};
 
-/// A runner that says how it is set, and keeps the context it was given.
+/// Runner that replies with its configured mood and records its run context.
 struct MoodyRunner(Arc<Mutex<Vec<RunContext>>>);
 
 impl Runner for MoodyRunner {
@@ -30,11 +30,11 @@ impl Runner for MoodyRunner {
     }
 
     fn run(&self, context: RunContext, _: RunApi) -> ResultStream {
-        let said =
+        let text =
             format!("{} and {}", context.config["mood"].as_str().unwrap_or("nothing"), context.input.plain_text());
         self.0.lock().unwrap().push(context);
-        let said = ResultBody::MessageCompleted { content: said.into(), provider_meta: Default::default() };
-        let results: Vec<RunResult> = vec![said.into(), ResultBody::RunCompleted { silent: false }.into()];
+        let message = ResultBody::MessageCompleted { content: text.into(), provider_meta: Default::default() };
+        let results: Vec<RunResult> = vec![message.into(), ResultBody::RunCompleted { silent: false }.into()];
         futures::stream::iter(results).boxed()
     }
 }
@@ -68,7 +68,7 @@ async fn moody_conversation(runs: &Arc<Mutex<Vec<RunContext>>>) -> TestConversat
 }
 
 #[tokio::test]
-async fn g09_a_query_is_served_under_the_binding_that_its_pipeline_becomes() {
+async fn g09_a_query_is_served_under_the_binding_of_its_pipeline() {
     let runs = Arc::default();
     let conversation = moody_conversation(&runs).await;
     let host = &conversation.host;
@@ -77,17 +77,17 @@ async fn g09_a_query_is_served_under_the_binding_that_its_pipeline_becomes() {
     assert_eq!(served.session.as_str(), "telegram:person_42");
     let run = host.tapes().store().run(&served.run_id.unwrap()).await.unwrap().unwrap();
     assert_eq!((run.binding.as_str(), run.runner.as_str()), ("pipeline:p-1", "plugin:ann/moody/runner"));
-    assert_eq!(run.grant.may.tools.names, AllowList::only(["weather"]), "what runner and preferences both name");
+    assert_eq!(run.grant.may.tools.names, AllowList::only(["weather"]), "tools named by both runner and preferences");
     assert_eq!(runs.lock().unwrap()[0].trigger.binding_id.as_str(), "pipeline:p-1");
     let log = host.tapes().event_log(&run.tape, &TapeSlice::all()).await.unwrap();
     let inbound = log.iter().find(|fact| matches!(fact, EventLogRecord::Inbound { .. })).unwrap().to_json();
-    assert_eq!(inbound["binding"]["runner_config"], json!({"mood": "kind"}), "the run can be explained afterwards");
-    let kept = host.bindings().all().await.unwrap();
-    assert_eq!(kept.len(), 1, "no binding is kept for other events");
+    assert_eq!(inbound["binding"]["runner_config"], json!({"mood": "kind"}), "the tape records the binding of the run");
+    let stored = host.bindings().all().await.unwrap();
+    assert_eq!(stored.len(), 1, "no binding is stored for other events");
 }
 
 #[tokio::test]
-async fn g09_a_query_whose_binding_makes_no_sense_is_refused_and_nothing_is_accepted() {
+async fn g09_a_query_with_an_invalid_binding_is_rejected_and_not_accepted() {
     let runs = Arc::default();
     let conversation = moody_conversation(&runs).await;
     let cases = [
@@ -97,12 +97,12 @@ async fn g09_a_query_whose_binding_makes_no_sense_is_refused_and_nothing_is_acce
         ("/pipeline_uuid", json!("a b"), "binding-invalid", "its id must have"),
         ("/sender_id", json!(""), "query-invalid", "actor.id is not valid: it is empty"),
     ];
-    for (path, value, code, said) in cases {
+    for (path, value, code, message) in cases {
         let mut query = langbot_query();
         *query.pointer_mut(path).unwrap() = value;
         let error = conversation.host.map_langbot_query(query, &"cli".into()).unwrap_err();
         assert_eq!(error.code(), code, "{error}");
-        assert!(error.to_string().contains(said), "{error}");
+        assert!(error.to_string().contains(message), "{error}");
     }
     assert!(conversation.host.tapes().list().await.unwrap().is_empty());
 }

@@ -1,4 +1,4 @@
-//! What a host holds on to and for how long, and what it says of a run that failed.
+//! Lifetime of a host and its runs, and the messages of failed runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,19 +16,19 @@ use super::api_runner::action_runner_plugin;
 use super::support::{ClosurePlugin, TestConversation, results_plugin};
 
 #[tokio::test]
-async fn a_host_that_is_dropped_lets_go_of_its_store_and_every_run() {
+async fn a_stopped_host_releases_its_store_and_every_run() {
     let workspace = tempfile::tempdir().unwrap();
     let store = Arc::new(MemoryStore::new());
-    let watched = Arc::downgrade(&store);
+    let weak_store = Arc::downgrade(&store);
     let builder = Capstan::builder().workspace(workspace.path()).home(workspace.path()).store(store);
     let host = builder.start().await.unwrap();
     host.serve(Event::message("cli", "local", "[[tool:help]]")).await.unwrap();
     host.stop().await.unwrap();
-    assert!(watched.upgrade().is_none(), "a turn that is over keeps nothing alive");
+    assert!(weak_store.upgrade().is_none(), "a finished turn keeps nothing alive");
 }
 
 #[tokio::test]
-async fn x01_the_same_event_again_is_told_what_became_of_it_and_does_nothing_twice() {
+async fn x01_a_repeated_event_gets_its_first_outcome_and_has_no_second_effect() {
     let workspace = tempfile::tempdir().unwrap();
     let builder = Capstan::builder().workspace(workspace.path()).home(workspace.path());
     let host = builder.store(Arc::new(MemoryStore::new())).start().await.unwrap();
@@ -39,10 +39,10 @@ async fn x01_the_same_event_again_is_told_what_became_of_it_and_does_nothing_twi
     assert!(again.is_duplicate && !first.is_duplicate);
     assert_eq!((again.run_id, again.outbounds), (first.run_id, first.outbounds));
     assert!(matches!(again.outcome, Some(Outcome::Replied { .. })));
-    assert_eq!(host.tapes().list().await.unwrap()[0].head, head, "nothing was written");
+    assert_eq!(host.tapes().list().await.unwrap()[0].head, head, "no entry was written");
 }
 
-/// A runner that does nothing until it is told to, and nothing past the host.
+/// Runner without effects outside the host that waits for a notification and completes.
 struct IdleRunner(Arc<Notify>);
 
 impl Runner for IdleRunner {
@@ -52,9 +52,9 @@ impl Runner for IdleRunner {
     }
 
     fn run(&self, _: RunContext, _: RunApi) -> ResultStream {
-        let told = Arc::clone(&self.0);
+        let notify = Arc::clone(&self.0);
         stream::once(async move {
-            told.notified().await;
+            notify.notified().await;
             ResultBody::RunCompleted { silent: true }.into()
         })
         .boxed()
@@ -62,16 +62,16 @@ impl Runner for IdleRunner {
 }
 
 #[tokio::test(start_paused = true)]
-async fn g10_a_run_that_does_nothing_yet_can_be_found_all_the_same() {
-    let told = Arc::new(Notify::new());
-    let runner: Arc<dyn Runner> = Arc::new(IdleRunner(Arc::clone(&told)));
+async fn g10_an_idle_run_is_listed_as_open() {
+    let notify = Arc::new(Notify::new());
+    let runner: Arc<dyn Runner> = Arc::new(IdleRunner(Arc::clone(&notify)));
     let plugin = ClosurePlugin("idle", move |hooks: &mut HookRegistrar| {
         let runner = Arc::clone(&runner);
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
     });
     let conversation = TestConversation::with_plugin(plugin).await;
     let store = conversation.host.tapes().store().clone();
-    let found = async {
+    let find_run = async {
         loop {
             match store.open_runs().collect().await.unwrap().pop() {
                 Some(run) => break run.run_id,
@@ -79,30 +79,30 @@ async fn g10_a_run_that_does_nothing_yet_can_be_found_all_the_same() {
             }
         }
     };
-    let looked = async {
-        let found = tokio::time::timeout(Duration::from_mins(1), found).await;
-        told.notify_one();
-        found.expect("it is found")
+    let find_and_release = async {
+        let found = tokio::time::timeout(Duration::from_mins(1), find_run).await;
+        notify.notify_one();
+        found.expect("the run is listed")
     };
-    let (served, found) = tokio::join!(conversation.send_message("hi"), looked);
+    let (served, found) = tokio::join!(conversation.send_message("hi"), find_and_release);
     assert_eq!(served.run_id, Some(found));
 }
 
 #[tokio::test]
-async fn x05_a_run_that_failed_names_its_runner_and_the_limit_that_was_reached() {
-    let crashes = action_runner_plugin(PermissionSet::none(), |_, _| async { panic!("no more") });
-    let served = TestConversation::with_plugin(crashes).await.send_message("go").await;
+async fn x05_the_error_of_a_failed_run_names_its_runner_or_the_reached_limit() {
+    let panicking_runner = action_runner_plugin(PermissionSet::none(), |_, _| async { panic!("no more") });
+    let served = TestConversation::with_plugin(panicking_runner).await.send_message("go").await;
     assert_eq!(served.error.unwrap().public_message(), "the runner builtin:agent crashed");
 
-    let said = || ResultBody::MessageCompleted { content: "again".into(), provider_meta: Default::default() };
-    let piece = || ResultBody::MessageDelta { delta: "x".repeat(2048) };
-    for (limit, most, results) in [
-        ("max_run_results", "3", vec![piece(); 4]),
-        ("max_run_result_bytes", "4096", vec![piece(); 4]),
-        ("max_run_entries", "3", vec![said(); 4]),
+    let message = || ResultBody::MessageCompleted { content: "again".into(), provider_meta: Default::default() };
+    let delta = || ResultBody::MessageDelta { delta: "x".repeat(2048) };
+    for (limit, value, results) in [
+        ("max_run_results", "3", vec![delta(); 4]),
+        ("max_run_result_bytes", "4096", vec![delta(); 4]),
+        ("max_run_entries", "3", vec![message(); 4]),
     ] {
         let conversation =
-            TestConversation::new(|builder| builder.set(limit, most).plugin(results_plugin(results))).await;
+            TestConversation::new(|builder| builder.set(limit, value).plugin(results_plugin(results))).await;
         let error = conversation.send_message("go").await.error.unwrap();
         assert_eq!(error.code(), "run-flooded");
         assert!(error.public_message().ends_with(&format!("(limit {limit})")), "{}", error.public_message());

@@ -1,5 +1,5 @@
-//! Runs: what the orchestrator makes of a runner's results, what the agent's loop leaves on the tape, and what sessions,
-//! workspaces and channels do to each other.
+//! Runs in a host of this process: runner results, the run API, grants, the agent's loop, and the isolation of sessions,
+//! workspaces and channels from each other.
 
 mod actions;
 mod agent_loop;

@@ -1,4 +1,4 @@
-//! The tool calls of one step: together where they may be, and each result on record when it is there.
+//! Tool calls of one step: run in parallel where permitted, each result recorded on completion.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,14 +19,14 @@ fn tool_calls_reply(names: &[&str]) -> ScriptedReply {
     ScriptedReply::tool_calls(ids.iter().zip(names).map(|(id, name)| (id.as_str(), *name, json!({}))))
 }
 
-/// The ids of the calls that have results, in the order of the tape.
+/// Ids of the calls that have results, in tape order.
 fn answered_call_ids(entries: &[Entry]) -> Vec<String> {
     let results = entries.iter().filter(|entry| entry.kind == EntryKind::ToolResult);
     results.map(|entry| entry.payload["call_ids"][0].as_str().unwrap().to_owned()).collect()
 }
 
 #[tokio::test]
-async fn a10_calls_that_only_look_are_made_at_the_same_time() {
+async fn a10_read_only_calls_run_in_parallel() {
     let model =
         ScriptedModel::start(vec![tool_calls_reply(&["meet", "meet", "meet"]), ScriptedReply::text("done")]).await;
     let barrier = Arc::new(Barrier::new(3));
@@ -46,15 +46,15 @@ async fn a10_calls_that_only_look_are_made_at_the_same_time() {
     assert_eq!(tool_replies(&model.requests()[1]), ["call_1: met", "call_2: met", "call_3: met"]);
 }
 
-/// Two tools: one answers at once, the other when it may pass.
-fn slow_and_quick_tools(gate: &ReplyBarrier) -> impl Plugin + use<> {
-    let gate = gate.clone();
+/// Two tools: `quick` returns at once, `slow` waits for the release of `barrier`.
+fn slow_and_quick_tools(barrier: &ReplyBarrier) -> impl Plugin + use<> {
+    let barrier = barrier.clone();
     tools_plugin(move || {
-        let gate = gate.clone();
+        let barrier = barrier.clone();
         let slow = test_tool("slow", move |_, _| {
-            let gate = gate.clone();
+            let barrier = barrier.clone();
             async move {
-                gate.wait_for_release().await;
+                barrier.wait_for_release().await;
                 Ok(ToolOutput::ok("slow"))
             }
         });
@@ -67,46 +67,46 @@ fn slow_and_quick_tools(gate: &ReplyBarrier) -> impl Plugin + use<> {
 }
 
 #[tokio::test]
-async fn a10_calls_with_one_id_get_their_own_results_whichever_comes_first() {
+async fn a10_calls_with_equal_ids_get_their_own_results_in_any_order() {
     for id in ["x", ""] {
         let calls = ScriptedReply::tool_calls([(id, "slow", json!({})), (id, "quick", json!({}))]);
         let model = ScriptedModel::start(vec![calls, ScriptedReply::text("done")]).await;
-        let gate = ReplyBarrier::new();
-        let conversation = TestConversation::with_scripted_model(&model, slow_and_quick_tools(&gate)).await;
+        let barrier = ReplyBarrier::new();
+        let conversation = TestConversation::with_scripted_model(&model, slow_and_quick_tools(&barrier)).await;
         let (served, ()) = tokio::join!(conversation.send_message("go"), async {
-            gate.reached().await;
+            barrier.reached().await;
             while answered_call_ids(&conversation.entries().await).is_empty() {
                 tokio::task::yield_now().await;
             }
-            gate.release();
+            barrier.release();
         });
         assert_eq!(served.output, "done");
         let results: Vec<String> = tool_replies(&model.requests()[1]);
-        let results: Vec<&str> = results.iter().map(|told| told.split_once(": ").unwrap().1).collect();
+        let results: Vec<&str> = results.iter().map(|reply| reply.split_once(": ").unwrap().1).collect();
         assert_eq!(results, ["slow", "quick"]);
         let ids = answered_call_ids(&conversation.entries().await);
-        assert_ne!(ids[0], ids[1], "also on the tape");
+        assert_ne!(ids[0], ids[1], "the tape distinguishes the calls");
     }
 }
 
 #[tokio::test]
-async fn a10_a_result_is_on_record_when_it_is_there_and_the_model_gets_them_in_the_order_of_its_calls() {
+async fn a10_results_are_recorded_on_completion_and_sent_in_call_order() {
     let model = ScriptedModel::start(vec![tool_calls_reply(&["slow", "quick"]), ScriptedReply::text("done")]).await;
-    let gate = ReplyBarrier::new();
-    let conversation = TestConversation::with_scripted_model(&model, slow_and_quick_tools(&gate)).await;
+    let barrier = ReplyBarrier::new();
+    let conversation = TestConversation::with_scripted_model(&model, slow_and_quick_tools(&barrier)).await;
     let (served, ()) = tokio::join!(conversation.send_message("go"), async {
-        gate.reached().await;
+        barrier.reached().await;
         while answered_call_ids(&conversation.entries().await) != ["call_2"] {
             tokio::task::yield_now().await;
         }
-        gate.release();
+        barrier.release();
     });
     assert_eq!(served.output, "done");
     assert_eq!(answered_call_ids(&conversation.entries().await), ["call_2", "call_1"]);
     assert_eq!(tool_replies(&model.requests()[1]), ["call_1: slow", "call_2: quick"]);
 }
 
-/// A tool that says how many calls are on the tape while it is at work.
+/// Tool that returns the number of calls on the tape while it runs.
 fn counting_tool(
     name: &'static str,
     conversation: &Arc<OnceLock<TestConversation>>,
@@ -117,34 +117,35 @@ fn counting_tool(
         async move {
             let entries = conversation.get().unwrap().entries().await;
             let calls = entries.iter().filter(|entry| entry.kind == EntryKind::ToolCall).count();
-            Ok(ToolOutput::ok(format!("{calls} on record")))
+            Ok(ToolOutput::ok(format!("{calls} recorded")))
         }
     })
 }
 
 #[tokio::test]
-async fn x02_a_call_is_on_record_before_it_is_made_unless_it_only_looks() {
+async fn x02_a_call_is_recorded_before_it_is_made_unless_it_is_read_only() {
     let replies = vec![
-        tool_calls_reply(&["looks"]),
-        tool_calls_reply(&["does"]),
-        tool_calls_reply(&["looks"]),
+        tool_calls_reply(&["reader"]),
+        tool_calls_reply(&["writer"]),
+        tool_calls_reply(&["reader"]),
         ScriptedReply::text("done"),
     ];
     let model = ScriptedModel::start(replies).await;
-    let itself = Arc::new(OnceLock::new());
-    let known = Arc::clone(&itself);
-    let plugin =
-        tools_plugin(move || vec![counting_tool("looks", &known).with_read_only(), counting_tool("does", &known)]);
-    let started = TestConversation::with_scripted_model(&model, plugin).await;
-    let conversation = itself.get_or_init(|| started);
+    let conversation_cell = Arc::new(OnceLock::new());
+    let tool_cell = Arc::clone(&conversation_cell);
+    let plugin = tools_plugin(move || {
+        vec![counting_tool("reader", &tool_cell).with_read_only(), counting_tool("writer", &tool_cell)]
+    });
+    let conversation = TestConversation::with_scripted_model(&model, plugin).await;
+    let conversation = conversation_cell.get_or_init(|| conversation);
     assert_eq!(conversation.send_message("go").await.output, "done");
-    let told: Vec<_> = model.requests()[1..].iter().map(|request| tool_replies(request).pop().unwrap()).collect();
-    assert_eq!(told, ["call_1: 0 on record", "call_1_2: 2 on record", "call_1_3: 2 on record"]);
-    assert_eq!(answered_call_ids(&conversation.entries().await).len(), 3, "in the end all of them are");
+    let results: Vec<_> = model.requests()[1..].iter().map(|request| tool_replies(request).pop().unwrap()).collect();
+    assert_eq!(results, ["call_1: 0 recorded", "call_1_2: 2 recorded", "call_1_3: 2 recorded"]);
+    assert_eq!(answered_call_ids(&conversation.entries().await).len(), 3, "all calls are recorded in the end");
 }
 
 #[tokio::test]
-async fn a10_effects_on_the_same_thing_keep_the_models_order() {
+async fn a10_effects_on_the_same_resource_keep_the_models_order() {
     let model =
         ScriptedModel::start(vec![tool_calls_reply(&["first", "second", "look"]), ScriptedReply::text("done")]).await;
     let count = Arc::new(AtomicUsize::new(0));
@@ -154,7 +155,7 @@ async fn a10_effects_on_the_same_thing_keep_the_models_order() {
             test_tool(name, move |_, _| {
                 let count = Arc::clone(&count);
                 async move {
-                    // Whoever did not wait would be told the same number.
+                    // Without ordering, two calls would return the same number.
                     let before = count.load(Ordering::SeqCst);
                     tokio::task::yield_now().await;
                     count.store(before + 1, Ordering::SeqCst);
@@ -162,10 +163,10 @@ async fn a10_effects_on_the_same_thing_keep_the_models_order() {
                 }
             })
         };
-        let same = |_: &JsonObject, _: &Path| ToolEffect::Writes("the count".to_owned());
+        let writes_count = |_: &JsonObject, _: &Path| ToolEffect::Writes("the count".to_owned());
         vec![
-            counting("first").with_effect(same),
-            counting("second").with_effect(same),
+            counting("first").with_effect(writes_count),
+            counting("second").with_effect(writes_count),
             counting("look").with_read_only(),
         ]
     });
@@ -175,16 +176,16 @@ async fn a10_effects_on_the_same_thing_keep_the_models_order() {
 }
 
 #[tokio::test]
-async fn p13_a_run_that_is_cancelled_between_two_results_leaves_a_valid_tape() {
+async fn p13_a_run_cancelled_between_two_results_leaves_a_valid_tape() {
     let model = ScriptedModel::start(vec![tool_calls_reply(&["hang", "quick"])]).await;
-    let gate = ReplyBarrier::new();
-    let held = gate.clone();
+    let barrier = ReplyBarrier::new();
+    let tool_barrier = barrier.clone();
     let plugin = tools_plugin(move || {
-        let held = held.clone();
+        let tool_barrier = tool_barrier.clone();
         let hang = test_tool("hang", move |_, _| {
-            let held = held.clone();
+            let tool_barrier = tool_barrier.clone();
             async move {
-                held.wait_for_release().await;
+                tool_barrier.wait_for_release().await;
                 Ok(ToolOutput::ok("never"))
             }
         });
@@ -196,7 +197,7 @@ async fn p13_a_run_that_is_cancelled_between_two_results_leaves_a_valid_tape() {
     });
     let conversation = TestConversation::with_scripted_model(&model, plugin).await;
     let (served, ()) = tokio::join!(conversation.send_message("go"), async {
-        gate.reached().await;
+        barrier.reached().await;
         while answered_call_ids(&conversation.entries().await).is_empty() {
             tokio::task::yield_now().await;
         }
@@ -210,19 +211,19 @@ async fn p13_a_run_that_is_cancelled_between_two_results_leaves_a_valid_tape() {
 }
 
 #[tokio::test]
-async fn a10_a_tool_that_does_not_answer_is_ended_and_the_model_is_told() {
+async fn a10_a_tool_that_times_out_is_ended_and_the_model_is_notified() {
     let model = ScriptedModel::start(vec![tool_calls_reply(&["hang"]), ScriptedReply::text("sorry")]).await;
-    let told_of = Arc::new(AtomicUsize::new(0));
-    let heard = Arc::clone(&told_of);
+    let cancellations = Arc::new(AtomicUsize::new(0));
+    let observed = Arc::clone(&cancellations);
     let plugin = tools_plugin(move || {
-        let heard = Arc::clone(&heard);
+        let observed = Arc::clone(&observed);
         vec![test_tool("hang", move |_, context: ToolContext| {
-            let heard = Arc::clone(&heard);
+            let observed = Arc::clone(&observed);
             async move {
-                // What a tool has begun elsewhere goes by the token.
+                // Tasks that a tool has spawned observe its cancellation token.
                 tokio::spawn(async move {
                     context.cancel_token.cancelled().await;
-                    heard.fetch_add(1, Ordering::SeqCst);
+                    observed.fetch_add(1, Ordering::SeqCst);
                 });
                 std::future::pending().await
             }
@@ -233,9 +234,9 @@ async fn a10_a_tool_that_does_not_answer_is_ended_and_the_model_is_told() {
     })
     .await;
     assert_eq!(conversation.send_message("go").await.output, "sorry");
-    let said = "call_1: the tool did not answer within 1 seconds and was ended; what it did is not known";
-    assert_eq!(tool_replies(&model.requests()[1]), [said]);
-    while told_of.load(Ordering::SeqCst) == 0 {
+    let reply = "call_1: the tool did not answer within 1 seconds and was ended; what it did is not known";
+    assert_eq!(tool_replies(&model.requests()[1]), [reply]);
+    while cancellations.load(Ordering::SeqCst) == 0 {
         tokio::task::yield_now().await;
     }
 }

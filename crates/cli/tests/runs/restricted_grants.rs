@@ -1,4 +1,4 @@
-//! The built-in agent under bindings that grant it little.
+//! Built-in agent under restrictive bindings.
 
 use capstan::protocol::{Binding, Event, Outcome};
 use capstan::{CapstanBuilder, ServedEvent};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::support::{TestConversation, with_scripted_model};
 
-/// The default binding with this policy.
+/// Default binding with this policy.
 fn binding_with_policy(resource_policy: Value) -> Binding {
     Binding { resource_policy: serde_json::from_value(resource_policy).unwrap(), ..default_binding() }
 }
@@ -17,17 +17,17 @@ async fn save_binding(conversation: &TestConversation, binding: &Binding) -> Res
     conversation.host.bindings().save(binding, &conversation.host.runners()).await
 }
 
-/// A conversation under this policy.
+/// Conversation under this policy.
 async fn conversation_with_policy(
     resource_policy: Value,
-    build: impl FnOnce(CapstanBuilder) -> CapstanBuilder,
+    configure: impl FnOnce(CapstanBuilder) -> CapstanBuilder,
 ) -> TestConversation {
-    let conversation = TestConversation::new(build).await;
+    let conversation = TestConversation::new(configure).await;
     save_binding(&conversation, &binding_with_policy(resource_policy)).await.unwrap();
     conversation
 }
 
-/// How what was said ended, in words.
+/// Output of a served event, or its error as `code: message`.
 fn outcome_text(served: ServedEvent) -> String {
     match served.error {
         Some(error) => format!("{}: {}", error.code(), error.public_message()),
@@ -36,11 +36,11 @@ fn outcome_text(served: ServedEvent) -> String {
 }
 
 #[tokio::test]
-async fn g02_the_binding_that_the_documentation_shows_can_be_saved_and_serves_its_events() {
+async fn g02_the_documented_example_binding_can_be_saved_and_serves_its_events() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/bindings.md");
     let page = std::fs::read_to_string(page).unwrap();
-    let (_, from) = page.split_once("```toml\n").unwrap();
-    let (example, _) = from.split_once("```").unwrap();
+    let (_, rest) = page.split_once("```toml\n").unwrap();
+    let (example, _) = rest.split_once("```").unwrap();
     let greeter: Binding = toml::from_str(example).unwrap();
     let conversation = TestConversation::new(|builder| builder).await;
     save_binding(&conversation, &greeter).await.unwrap();
@@ -56,7 +56,7 @@ async fn g02_the_binding_that_the_documentation_shows_can_be_saved_and_serves_it
 }
 
 #[tokio::test]
-async fn a01_where_the_tape_may_only_be_read_the_agent_works_without_its_notes() {
+async fn a01_the_agent_works_without_notes_under_read_only_tape_access() {
     let conversation = conversation_with_policy(json!({"tape": "read"}), |builder| builder).await;
     let served = conversation.send_message("[[tool:bash cmd=\"echo one\"]] go").await;
     assert!(matches!(served.outcome, Some(Outcome::Replied { .. })), "{served:?}");
@@ -74,7 +74,7 @@ async fn a01_where_the_tape_may_only_be_read_the_agent_works_without_its_notes()
 }
 
 #[tokio::test]
-async fn a02_where_the_tape_may_only_be_read_a_context_that_is_too_long_is_the_providers_error() {
+async fn a02_context_overflow_is_an_error_under_read_only_tape_access() {
     let model = ScriptedModel::start(vec![ScriptedReply::context_overflow(), ScriptedReply::text("never")]).await;
     let conversation =
         conversation_with_policy(json!({"tape": "read"}), |builder| with_scripted_model(builder, &model)).await;
@@ -83,7 +83,7 @@ async fn a02_where_the_tape_may_only_be_read_a_context_that_is_too_long_is_the_p
 }
 
 #[tokio::test]
-async fn a04_a_model_that_calls_a_tool_it_does_not_have_is_told_so() {
+async fn a04_a_call_of_a_tool_outside_the_grant_is_refused_to_the_model() {
     for policy in [json!([]), json!({"only": []}), json!(["detail"]), json!({"only": ["help"]})] {
         let conversation = conversation_with_policy(json!({"tools": policy}), |builder| builder).await;
         let served = conversation.send_message("[[tool:bash cmd=\"echo one\"]] go").await;
@@ -94,23 +94,23 @@ async fn a04_a_model_that_calls_a_tool_it_does_not_have_is_told_so() {
 }
 
 #[tokio::test]
-async fn g02_a_binding_that_its_runner_cannot_run_with_is_refused() {
+async fn g02_a_binding_that_lacks_what_its_runner_requires_is_rejected() {
     let conversation = TestConversation::new(|builder| builder).await;
-    for (policy, lacks) in [
+    for (policy, missing) in [
         (json!({"tape": "none"}), "tape = \"read\""),
         (json!({"models": ["invoke"]}), "\"stream\" of models"),
         (json!({"models": {"only": []}}), "any of the models"),
     ] {
         let refused = save_binding(&conversation, &binding_with_policy(policy)).await.unwrap_err();
-        let why = format!("the runner builtin:agent cannot do without {lacks}, which it does not grant");
-        assert_eq!(refused.to_string(), format!("the binding default cannot be saved: {why}"));
+        let reason = format!("the runner builtin:agent cannot do without {missing}, which it does not grant");
+        assert_eq!(refused.to_string(), format!("the binding default cannot be saved: {reason}"));
     }
 }
 
 #[tokio::test]
-async fn a03_a_tool_that_is_not_granted_is_no_shell_command() {
-    let of = |policy: Value| conversation_with_policy(json!({"tools": policy}), |builder| builder);
-    let bash = of(json!({"only": ["bash"]})).await;
+async fn a03_a_command_outside_the_grant_is_not_run_as_a_shell_command() {
+    let conversation_with_tools = |policy: Value| conversation_with_policy(json!({"tools": policy}), |builder| builder);
+    let bash = conversation_with_tools(json!({"only": ["bash"]})).await;
     for (line, expected) in [
         (",tape.reset", "command-denied: the command tape.reset is not allowed here"),
         (",help", "command-denied: the command help is not allowed here"),
@@ -118,7 +118,7 @@ async fn a03_a_tool_that_is_not_granted_is_no_shell_command() {
     ] {
         assert_eq!(outcome_text(bash.send_message(line).await), expected);
     }
-    let none = of(json!([])).await;
+    let none = conversation_with_tools(json!([])).await;
     assert_eq!(
         outcome_text(none.send_message(",tape.info").await),
         "command-denied: the command tape.info is not allowed here"
@@ -127,12 +127,12 @@ async fn a03_a_tool_that_is_not_granted_is_no_shell_command() {
         outcome_text(none.send_message(",ls").await),
         "command-unknown: there is no command ls; no command is allowed here"
     );
-    let some = of(json!({"only": ["fs.read", "tape.info"]})).await;
-    let told = outcome_text(some.send_message(",ls").await);
-    assert_eq!(told, "command-unknown: there is no command ls; available commands: fs.read, tape.info");
-    let unseen = of(json!(["call"])).await;
+    let some = conversation_with_tools(json!({"only": ["fs.read", "tape.info"]})).await;
+    let outcome = outcome_text(some.send_message(",ls").await);
+    assert_eq!(outcome, "command-unknown: there is no command ls; available commands: fs.read, tape.info");
+    let without_detail = conversation_with_tools(json!(["call"])).await;
     assert_eq!(
-        outcome_text(unseen.send_message(",tape.info").await),
+        outcome_text(without_detail.send_message(",tape.info").await),
         "command-denied: the command tape.info is not allowed here"
     );
 }

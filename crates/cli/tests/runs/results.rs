@@ -1,4 +1,4 @@
-//! What each result of a runner becomes.
+//! Effects of each kind of runner result.
 
 use capstan::hooks::points::RunModelStream;
 use capstan::protocol::{JsonObject, Outcome, ResultBody, StateScope, StreamEvent, ToolCall, ToolOutput};
@@ -34,7 +34,7 @@ fn run_completed() -> ResultBody {
 }
 
 #[tokio::test]
-async fn g04_deltas_and_the_completed_message_count_once() {
+async fn g04_deltas_and_their_completed_message_give_one_message() {
     let conversation = TestConversation::with_plugin(results_plugin(vec![
         delta_result("hel"),
         delta_result("lo"),
@@ -48,7 +48,7 @@ async fn g04_deltas_and_the_completed_message_count_once() {
 }
 
 #[tokio::test]
-async fn g04_a_message_that_was_only_streamed_is_a_message() {
+async fn g04_deltas_without_a_completed_message_give_a_message() {
     let conversation =
         TestConversation::with_plugin(results_plugin(vec![delta_result("hel"), delta_result("lo"), run_completed()]))
             .await;
@@ -57,7 +57,7 @@ async fn g04_a_message_that_was_only_streamed_is_a_message() {
 }
 
 #[tokio::test]
-async fn g04_a_runner_that_ends_without_saying_how_has_failed() {
+async fn g04_a_runner_that_ends_without_a_final_result_fails() {
     let conversation = TestConversation::with_plugin(results_plugin(vec![message_result("half")])).await;
     let served = conversation.send_message("hi").await;
     assert_eq!(served.error.unwrap().code(), "run-failed");
@@ -65,7 +65,7 @@ async fn g04_a_runner_that_ends_without_saying_how_has_failed() {
 }
 
 #[tokio::test]
-async fn g04_what_follows_the_end_is_ignored() {
+async fn g04_results_after_the_final_one_are_ignored() {
     let conversation = TestConversation::with_plugin(results_plugin(vec![
         message_result("one"),
         run_completed(),
@@ -77,7 +77,7 @@ async fn g04_what_follows_the_end_is_ignored() {
 }
 
 #[tokio::test]
-async fn p13_a_runners_own_calls_keep_their_results_in_whatever_order_they_come() {
+async fn p13_calls_of_a_runner_keep_their_results_in_any_order() {
     let script = vec![
         delta_result("let me look"),
         tool_call_started("a"),
@@ -108,7 +108,7 @@ async fn p13_a_runners_own_calls_keep_their_results_in_whatever_order_they_come(
 }
 
 #[tokio::test]
-async fn p13_a_stand_ins_calls_keep_their_results_too() {
+async fn p13_calls_of_a_model_hook_keep_their_results() {
     let call = |id: &str| StreamEvent::ToolCall { call: ToolCall::new(id, "look", "{}") };
     let result = |id: &str| StreamEvent::ToolResult {
         call_id: id.to_owned(),
@@ -116,7 +116,7 @@ async fn p13_a_stand_ins_calls_keep_their_results_too() {
         output: ToolOutput::ok(format!("{id} answered")),
     };
     let events = vec![call("a"), call("b"), result("a"), result("b"), StreamEvent::text("done")];
-    let plugin = ClosurePlugin("stand-in", move |hooks: &mut capstan::hooks::HookRegistrar| {
+    let plugin = ClosurePlugin("model-hook", move |hooks: &mut capstan::hooks::HookRegistrar| {
         let events = events.clone();
         hooks.on(RunModelStream, move || {
             let events = events.clone();
@@ -131,7 +131,7 @@ async fn p13_a_stand_ins_calls_keep_their_results_too() {
 }
 
 #[tokio::test]
-async fn g04_state_is_kept_only_where_the_binding_says_so() {
+async fn g04_state_is_stored_only_if_the_binding_enables_it() {
     let state = JsonObject::from_iter([("k".to_owned(), 1.into())]);
     let conversation = TestConversation::with_plugin(results_plugin(vec![
         ResultBody::StateUpdated { scope: StateScope::Conversation, state },
@@ -139,13 +139,13 @@ async fn g04_state_is_kept_only_where_the_binding_says_so() {
     ]))
     .await;
     conversation.send_message("hi").await;
-    let kept = conversation.host.tapes().store().namespaces("state:").collect().await.unwrap();
-    assert!(kept.is_empty(), "the default binding keeps none");
+    let namespaces = conversation.host.tapes().store().namespaces("state:").collect().await.unwrap();
+    assert!(namespaces.is_empty(), "the default binding stores no state");
     assert!(conversation.event_names().await.contains(&"result.dropped".to_owned()));
 }
 
 #[tokio::test]
-async fn g04_a_failure_stands_on_the_tape_once() {
+async fn g04_a_failure_is_recorded_once() {
     let failed = ResultBody::RunFailed { message: "no luck".to_owned(), code: None };
     let conversation = TestConversation::with_plugin(results_plugin(vec![failed])).await;
     conversation.send_message("hi").await;
@@ -156,16 +156,16 @@ async fn g04_a_failure_stands_on_the_tape_once() {
 }
 
 #[tokio::test]
-async fn g04_a_message_stands_on_its_tape_also_where_its_run_fails_at_once() {
+async fn g04_a_message_is_recorded_even_if_its_run_fails_at_once() {
     let failed = ResultBody::RunFailed { message: "no".to_owned(), code: Some("club-closed".into()) };
     let conversation = TestConversation::with_plugin(results_plugin(vec![failed])).await;
     let served = conversation.send_message("hi").await;
-    assert_eq!(served.error.unwrap().code(), "club-closed", "what a runner says of itself it may say");
+    assert_eq!(served.error.unwrap().code(), "club-closed", "a runner may use its own error codes");
     assert_eq!(conversation.view().await, [SESSION_START_LINE, "user: hi"]);
 }
 
 #[tokio::test]
-async fn x05_a_runner_cannot_say_that_the_host_is_broken() {
+async fn x05_a_runner_cannot_report_error_codes_of_the_host() {
     for code in ["store-corrupt", "disk-full", "tape-unknown", "runner-unknown", "run-cancelled"] {
         let failed = ResultBody::RunFailed { message: "no".to_owned(), code: Some(code.into()) };
         let conversation = TestConversation::with_plugin(results_plugin(vec![failed])).await;

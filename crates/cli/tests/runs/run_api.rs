@@ -1,4 +1,4 @@
-//! What a runner gets through the run API: state, storage, history, events, models and tools.
+//! Run API as a runner sees it: state, storage, history, events, models and tools.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,38 +13,38 @@ use serde_json::json;
 use super::api_runner::{action_runner_plugin, permissive_binding, permissive_conversation};
 use super::support::{TestConversation, test_tool, tools_plugin};
 
-/// Runs this with the API of a run that may do everything.
+/// Runs `act` with the API of a run that has all permissions.
 async fn run_with_api<F>(act: impl Fn(RunApi) -> F + Send + Sync + 'static) -> TestConversation
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let failed = Arc::new(Mutex::new(true));
-    let passed = Arc::clone(&failed);
+    let completed = Arc::new(Mutex::new(false));
+    let runner_completed = Arc::clone(&completed);
     let plugin = action_runner_plugin(PermissionSet::all(), move |_, api| {
-        let (work, passed) = (act(api), Arc::clone(&passed));
+        let (work, completed) = (act(api), Arc::clone(&runner_completed));
         async move {
             work.await;
-            *passed.lock().unwrap() = false;
+            *completed.lock().unwrap() = true;
         }
     });
     let conversation = permissive_conversation(plugin).await;
     assert_eq!(conversation.send_message("go").await.outcome, Some(Outcome::Silent));
-    assert!(!*failed.lock().unwrap(), "the runner reached its end");
+    assert!(*completed.lock().unwrap(), "the runner completed");
     conversation
 }
 
 #[tokio::test]
-async fn g06_state_is_set_read_listed_and_removed() {
+async fn g06_state_is_set_read_listed_and_deleted() {
     let conversation = run_with_api(|api| async move {
         let scope = StateScope::Conversation;
         for key in ["a", "b", "c"] {
             api.state.set(scope, key, json!({ "of": key })).await.unwrap();
         }
         assert_eq!(api.state.get(scope, "b").await.unwrap(), Some(json!({"of": "b"})));
-        assert_eq!(api.state.get(StateScope::Workspace, "b").await.unwrap(), None, "each scope has its own");
+        assert_eq!(api.state.get(StateScope::Workspace, "b").await.unwrap(), None, "scopes are separate");
         let first = api.state.list(scope, None, 2).await.unwrap();
         let keys = |items: &[capstan::hooks::contracts::StateEntry]| -> Vec<String> {
-            items.iter().map(|kept| kept.key.clone()).collect()
+            items.iter().map(|item| item.key.clone()).collect()
         };
         assert_eq!(keys(&first.items), ["a", "b"]);
         let rest = api.state.list(scope, first.next.as_deref(), 2).await.unwrap();
@@ -53,7 +53,7 @@ async fn g06_state_is_set_read_listed_and_removed() {
         assert!(!api.state.delete(scope, "b").await.unwrap());
         assert_eq!(api.state.get(scope, "b").await.unwrap(), None);
         let foreign = api.state.list(StateScope::Workspace, first.next.as_deref(), 2).await.unwrap_err();
-        assert_eq!(foreign.code, ApiErrorCode::InvalidArgument, "a cursor is good for its own list");
+        assert_eq!(foreign.code, ApiErrorCode::InvalidArgument, "a cursor is valid for its own list only");
         let large = api.state.set(scope, "large", json!("x".repeat(70_000))).await.unwrap_err();
         assert_eq!(large.code, ApiErrorCode::PayloadTooLarge);
     })
@@ -62,7 +62,7 @@ async fn g06_state_is_set_read_listed_and_removed() {
 }
 
 #[tokio::test]
-async fn g06_contents_are_kept_under_names_that_lead_nowhere_else() {
+async fn g06_storage_names_cannot_leave_their_area() {
     let conversation = run_with_api(|api| async move {
         let area = StorageArea::Plugin;
         let stored = api.storage.put(area, "notes.txt", b"hello".to_vec()).await.unwrap();
@@ -70,15 +70,15 @@ async fn g06_contents_are_kept_under_names_that_lead_nowhere_else() {
         api.storage.put(area, "notes.txt", b"other".to_vec()).await.unwrap();
         assert_eq!(api.storage.get(area, "notes.txt").await.unwrap().content, b"other");
         let elsewhere = api.storage.get(StorageArea::Workspace, "notes.txt").await.unwrap_err();
-        assert_eq!(elsewhere.code, ApiErrorCode::NotFound, "each area has its own");
-        for trick in ["../notes.txt", "a/b", "a\\b", "", ".hidden", "a\0b", &"x".repeat(256)] {
-            let refused = api.storage.put(area, trick, Vec::new()).await.unwrap_err();
-            assert_eq!(refused.code, ApiErrorCode::InvalidArgument, "{trick:?}");
+        assert_eq!(elsewhere.code, ApiErrorCode::NotFound, "areas are separate");
+        for name in ["../notes.txt", "a/b", "a\\b", "", ".hidden", "a\0b", &"x".repeat(256)] {
+            let refused = api.storage.put(area, name, Vec::new()).await.unwrap_err();
+            assert_eq!(refused.code, ApiErrorCode::InvalidArgument, "{name:?}");
         }
         let too_large = api.storage.put(area, "large", vec![0; 16 * 1024 * 1024 + 1]).await.unwrap_err();
         assert_eq!(too_large.code, ApiErrorCode::PayloadTooLarge);
         let listed = api.storage.list(area, None, 10).await.unwrap();
-        assert_eq!(listed.items.len(), 1, "nothing of what was refused is there");
+        assert_eq!(listed.items.len(), 1, "refused contents are not stored");
         assert!(api.storage.delete(area, "notes.txt").await.unwrap());
         assert!(!api.storage.delete(area, "notes.txt").await.unwrap());
     })
@@ -87,7 +87,7 @@ async fn g06_contents_are_kept_under_names_that_lead_nowhere_else() {
 }
 
 #[tokio::test]
-async fn g07_history_is_what_was_said_page_by_page_from_either_end() {
+async fn g07_history_is_paged_from_either_end() {
     run_with_api(|api| async move {
         for text in ["one", "two", "three", "four"] {
             api.tape.say(text.into()).await.unwrap();
@@ -97,11 +97,11 @@ async fn g07_history_is_what_was_said_page_by_page_from_either_end() {
         let mut cursor = None;
         loop {
             let page = api.history.page(call(EntryOrder::NewestFirst, cursor)).await.unwrap();
-            texts.extend(page.items.iter().map(|said| said.text.clone()));
+            texts.extend(page.items.iter().map(|message| message.text.clone()));
             assert!(
                 page.items
                     .iter()
-                    .all(|said| said.role == MessageRole::User && said.run_id.as_ref() == Some(&api.run_id))
+                    .all(|message| message.role == MessageRole::User && message.run_id.as_ref() == Some(&api.run_id))
             );
             cursor = page.next;
             if cursor.is_none() {
@@ -111,8 +111,8 @@ async fn g07_history_is_what_was_said_page_by_page_from_either_end() {
         assert_eq!(texts, ["four", "three", "two", "one"]);
         let oldest = api.history.page(call(EntryOrder::OldestFirst, None)).await.unwrap();
         assert_eq!(oldest.items[0].text, "one");
-        let other_way = api.history.page(call(EntryOrder::NewestFirst, oldest.next.clone())).await.unwrap_err();
-        assert_eq!(other_way.code, ApiErrorCode::InvalidArgument);
+        let other_order = api.history.page(call(EntryOrder::NewestFirst, oldest.next.clone())).await.unwrap_err();
+        assert_eq!(other_order.code, ApiErrorCode::InvalidArgument);
         let other_method = api.events.page(call(EntryOrder::OldestFirst, oldest.next)).await.unwrap_err();
         assert_eq!(other_method.code, ApiErrorCode::InvalidArgument);
         let found = api.history.search(None, "three", 5).await.unwrap();
@@ -122,12 +122,12 @@ async fn g07_history_is_what_was_said_page_by_page_from_either_end() {
 }
 
 #[tokio::test]
-async fn k05_another_conversation_needs_a_grant_that_reaches_so_far() {
+async fn k05_reading_another_conversation_needs_workspace_reach() {
     for reach in [ReadScope::Conversation, ReadScope::Workspace] {
-        let seen = Arc::new(Mutex::new(None));
-        let result = Arc::clone(&seen);
+        let results = Arc::new(Mutex::new(None));
+        let runner_results = Arc::clone(&results);
         let plugin = action_runner_plugin(PermissionSet { reach, ..PermissionSet::all() }, move |context, api| {
-            let result = Arc::clone(&result);
+            let results = Arc::clone(&runner_results);
             async move {
                 if context.input.plain_text() == "first" {
                     api.tape.say("a secret".into()).await.unwrap();
@@ -138,20 +138,20 @@ async fn k05_another_conversation_needs_a_grant_that_reaches_so_far() {
                 let page = api.history.page(call.clone()).await.map(|page| page.items[0].text.clone());
                 let codes = (api.history.search(session, "secret", 5).await.err(), api.events.page(call).await.err());
                 let event = api.events.get(&EventId::new("first")).await.err();
-                *result.lock().unwrap() = Some((page, codes, event));
+                *results.lock().unwrap() = Some((page, codes, event));
             }
         });
         let conversation = permissive_conversation(plugin).await;
         let first = Event { event_id: "first".into(), ..Event::message("cli", "one", "first") };
         conversation.host.serve(first).await.unwrap();
         conversation.host.serve(Event::message("cli", "two", "second")).await.unwrap();
-        let (page, (search, events), event) = seen.lock().unwrap().take().unwrap();
+        let (page, (search, events), event) = results.lock().unwrap().take().unwrap();
         match reach {
             ReadScope::Conversation => {
                 for error in [page.err(), search, events] {
                     assert_eq!(error.unwrap().code, ApiErrorCode::Unauthorized);
                 }
-                assert_eq!(event.unwrap().code, ApiErrorCode::NotFound, "nor is it told that there is such an event");
+                assert_eq!(event.unwrap().code, ApiErrorCode::NotFound, "the existence of the event is not revealed");
             }
             ReadScope::Workspace => {
                 assert_eq!(page.unwrap(), "a secret");
@@ -162,10 +162,10 @@ async fn k05_another_conversation_needs_a_grant_that_reaches_so_far() {
 }
 
 #[tokio::test]
-async fn g07_an_event_is_found_by_its_id_and_the_log_is_read_in_pages() {
+async fn g07_an_event_is_found_by_its_id_and_the_event_log_is_paged() {
     let plugin = action_runner_plugin(PermissionSet::all(), |context, api| async move {
         let record = api.events.get(&context.event.event_id).await.unwrap();
-        assert_eq!((record.event.input.plain_text(), record.outcome), ("go", None), "it is in flight");
+        assert_eq!((record.event.input.plain_text(), record.outcome), ("go", None), "the event is in flight");
         let mut facts = Vec::new();
         let mut cursor = None;
         loop {
@@ -191,7 +191,7 @@ async fn g07_an_event_is_found_by_its_id_and_the_log_is_read_in_pages() {
 }
 
 #[tokio::test]
-async fn k04_a_model_answers_as_a_whole_and_tokens_are_reckoned() {
+async fn k04_a_model_is_invoked_without_streaming_and_tokens_are_counted() {
     run_with_api(|api| async move {
         let call = ModelCall { messages: vec![ChatMessage::user("hello there")], ..ModelCall::default() };
         let counted = api.models.count_tokens(call.clone()).await.unwrap();
@@ -199,20 +199,20 @@ async fn k04_a_model_answers_as_a_whole_and_tokens_are_reckoned() {
         let output = api.models.invoke(call).await.unwrap();
         assert!(!output.text.is_empty());
         let refused = api.models.rerank(Default::default()).await.unwrap_err();
-        assert_eq!(refused.code, ApiErrorCode::NotFound, "nobody here can");
+        assert_eq!(refused.code, ApiErrorCode::NotFound, "no provider supports reranking");
     })
     .await;
 }
 
 #[tokio::test]
-async fn k04_steps_of_one_runner_wait_for_each_other() {
+async fn k04_steps_of_one_runner_are_serialized() {
     let plugin = action_runner_plugin(PermissionSet::all(), |_, api| async move {
         let call = |id: &str| api.tools.call(vec![ToolCall::new(id, "count", "{}")]);
         let (one, two) = tokio::join!(call("one"), call("two"));
         assert_eq!((one.unwrap()[0].text(), two.unwrap()[0].text()), ("counted".to_owned(), "counted".to_owned()));
-        // A step that is given up does not stand in the way of the next.
-        let given_up = futures::FutureExt::now_or_never(api.tools.call(vec![ToolCall::new("three", "stuck", "{}")]));
-        assert!(given_up.is_none());
+        // An abandoned step does not block the next one.
+        let abandoned = futures::FutureExt::now_or_never(api.tools.call(vec![ToolCall::new("three", "stuck", "{}")]));
+        assert!(abandoned.is_none());
         call("four").await.unwrap();
     });
     let counting = tools_plugin(|| {
@@ -230,11 +230,11 @@ async fn k04_steps_of_one_runner_wait_for_each_other() {
     let steps = entries.iter().filter(|entry| matches!(entry.kind, EntryKind::ToolCall | EntryKind::ToolResult));
     let kinds: Vec<&str> = steps.map(|entry| entry.kind.as_str()).collect();
     let step = ["tool_call", "tool_result"];
-    assert_eq!(kinds, [&step[..], &step[..], &step[..1], &step[..]].concat(), "no step comes between another's");
+    assert_eq!(kinds, [&step[..], &step[..], &step[..1], &step[..]].concat(), "steps do not interleave");
 }
 
 #[tokio::test]
-async fn x02_a_runner_cannot_write_the_events_that_the_host_trusts() {
+async fn x02_a_runner_cannot_write_reserved_events() {
     let conversation = run_with_api(|api| async move {
         for name in ["command", "command.start", "artifact.created", "event.accepted", "api.refused", "model.call"] {
             let refused = api.tape.note(name, json!({})).await.unwrap_err();
@@ -248,7 +248,7 @@ async fn x02_a_runner_cannot_write_the_events_that_the_host_trusts() {
 }
 
 #[tokio::test]
-async fn a01_the_built_in_agent_goes_on_where_it_may_neither_call_tools_nor_be_steered() {
+async fn a01_the_built_in_agent_works_without_tools_and_steering() {
     let conversation = TestConversation::with_plugin(tools_plugin(Vec::new)).await;
     let host = &conversation.host;
     let resource_policy =

@@ -1,4 +1,4 @@
-//! What runners are given and what they yield is what the published schemas say.
+//! Conformance of run contexts and results to the published schemas.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -16,14 +16,14 @@ use serde_json::{Value, json};
 
 use super::support::{ClosurePlugin, FixedResultsRunner, TestConversation};
 
-/// What came by, as JSON.
+/// Contexts and results of the recorded runs, as JSON.
 #[derive(Default)]
 struct RecordedValues {
     contexts: Vec<Value>,
     results: Vec<Value>,
 }
 
-/// A runner whose runs are looked at.
+/// Runner that records the contexts and results of another.
 struct RecordingRunner<R> {
     runner: R,
     recorded: Arc<Mutex<RecordedValues>>,
@@ -36,25 +36,25 @@ impl<R: Runner> Runner for RecordingRunner<R> {
 
     fn run(&self, context: RunContext, api: RunApi) -> ResultStream {
         self.recorded.lock().unwrap().contexts.push(serde_json::to_value(&context).unwrap());
-        let seen = Arc::clone(&self.recorded);
-        let look = move |result: &RunResult| {
-            seen.lock().unwrap().results.push(serde_json::to_value(result).unwrap());
+        let recorded = Arc::clone(&self.recorded);
+        let record = move |result: &RunResult| {
+            recorded.lock().unwrap().results.push(serde_json::to_value(result).unwrap());
         };
-        self.runner.run(context, api).inspect(look).boxed()
+        self.runner.run(context, api).inspect(record).boxed()
     }
 }
 
 fn recording_plugin(runner: impl Runner) -> (impl Plugin, Arc<Mutex<RecordedValues>>) {
-    let seen = Arc::new(Mutex::new(RecordedValues::default()));
-    let runner: Arc<dyn Runner> = Arc::new(RecordingRunner { runner, recorded: Arc::clone(&seen) });
-    let plugin = ClosurePlugin("watched", move |hooks: &mut HookRegistrar| {
+    let recorded = Arc::new(Mutex::new(RecordedValues::default()));
+    let runner: Arc<dyn Runner> = Arc::new(RecordingRunner { runner, recorded: Arc::clone(&recorded) });
+    let plugin = ClosurePlugin("recorded", move |hooks: &mut HookRegistrar| {
         let runner = Arc::clone(&runner);
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
     });
-    (plugin, seen)
+    (plugin, recorded)
 }
 
-/// A schema as it is published.
+/// Published schema.
 fn read_schema(file: &str) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../protocol/schema").join(file);
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
@@ -81,7 +81,7 @@ fn result_types(results: &[Value]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn k01_what_the_built_in_agent_is_given_and_yields_fits_the_schemas() {
+async fn k01_contexts_and_results_of_the_built_in_agent_match_the_schemas() {
     let model = ScriptedModel::start(vec![
         ScriptedReply::text("hello to you"),
         ScriptedReply::tool_calls([("call_1", "bash", json!({"cmd": "echo one"}))]),
@@ -90,7 +90,7 @@ async fn k01_what_the_built_in_agent_is_given_and_yields_fits_the_schemas() {
         ScriptedReply::text("welcome"),
     ])
     .await;
-    let (plugin, seen) = recording_plugin(capstan_agent::Agent::new(capstan_agent::LoopOptions::default()));
+    let (plugin, recorded) = recording_plugin(capstan_agent::Agent::new(capstan_agent::LoopOptions::default()));
     let conversation = TestConversation::with_scripted_model(&model, plugin).await;
     conversation.send_message("hello").await;
     conversation.send_message("work").await;
@@ -104,15 +104,15 @@ async fn k01_what_the_built_in_agent_is_given_and_yields_fits_the_schemas() {
     }));
     conversation.host.serve(joined.unwrap()).await.unwrap();
 
-    let seen = seen.lock().unwrap();
-    assert_eq!(seen.contexts.len(), 4);
-    assert_all_valid("run_context.json", &seen.contexts);
-    assert_all_valid("run_result.json", &seen.results);
-    let kinds = result_types(&seen.results);
+    let recorded = recorded.lock().unwrap();
+    assert_eq!(recorded.contexts.len(), 4);
+    assert_all_valid("run_context.json", &recorded.contexts);
+    assert_all_valid("run_result.json", &recorded.results);
+    let kinds = result_types(&recorded.results);
     for kind in ["message.delta", "message.completed", "run.completed", "run.failed"] {
         assert!(kinds.contains(&kind), "{kinds:?}");
     }
-    assert!(seen.contexts.iter().all(|context| context.get("messages").is_none()), "there is no history in it");
+    assert!(recorded.contexts.iter().all(|context| context.get("messages").is_none()), "contexts carry no history");
 }
 
 fn all_result_kinds() -> Vec<ResultBody> {
@@ -147,28 +147,28 @@ fn all_result_kinds() -> Vec<ResultBody> {
 }
 
 #[tokio::test]
-async fn k02_every_type_of_result_fits_the_schema() {
-    let (plugin, seen) = recording_plugin(FixedResultsRunner(all_result_kinds()));
+async fn k02_every_result_type_matches_the_schema() {
+    let (plugin, recorded) = recording_plugin(FixedResultsRunner(all_result_kinds()));
     let conversation = TestConversation::with_plugin(plugin).await;
     assert_eq!(conversation.send_message("hi").await.output, "looking\n\ndone");
-    let mut results = seen.lock().unwrap().results.clone();
-    let whole = RunResult {
+    let mut results = recorded.lock().unwrap().results.clone();
+    let complete = RunResult {
         body: ResultBody::RunFailed { message: "no luck".to_owned(), code: Some("run-failed".into()) },
         run_id: Some("run-1".into()),
         usage: Some(Usage { total_tokens: Some(5), ..Usage::default() }),
         sequence: Some(3),
         timestamp: Some(Timestamp::now()),
     };
-    results.push(serde_json::to_value(whole).unwrap());
+    results.push(serde_json::to_value(complete).unwrap());
     assert_eq!(result_types(&results).len(), ResultBody::RESULT_TYPES.len());
     assert_all_valid("run_result.json", &results);
-    assert_all_valid("run_context.json", &seen.lock().unwrap().contexts);
+    assert_all_valid("run_context.json", &recorded.lock().unwrap().contexts);
 }
 
 #[test]
-fn k02_the_schema_refuses_what_the_host_does_not_take() {
+fn k02_the_schema_rejects_what_the_host_rejects() {
     let schema = published_validator("run_result.json");
-    let wrong = [
+    let invalid = [
         json!({}),
         json!({"type": "message.telepathy", "data": {}}),
         json!({"type": "message.delta", "data": {"delta": 5}}),
@@ -178,7 +178,7 @@ fn k02_the_schema_refuses_what_the_host_does_not_take() {
         json!({"type": "run.failed"}),
         json!({"type": "run.completed", "sequence": -1}),
     ];
-    for value in wrong {
+    for value in invalid {
         assert!(!schema.is_valid(&value), "{value}");
         assert!(RunResult::from_json(value.clone()).is_err(), "{value}");
     }
@@ -187,7 +187,7 @@ fn k02_the_schema_refuses_what_the_host_does_not_take() {
 }
 
 #[test]
-fn k01_the_page_on_the_protocol_names_every_field_and_every_type() {
+fn k01_the_protocol_page_names_every_field_and_every_result_type() {
     let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/protocol.md")).unwrap();
     let mut names: Vec<String> = ResultBody::RESULT_TYPES.map(str::to_owned).to_vec();
     let fields = [
@@ -201,10 +201,10 @@ fn k01_the_page_on_the_protocol_names_every_field_and_every_type() {
         ("run_context.json", "/properties"),
         ("run_result.json", "/properties"),
     ];
-    for (file, place) in fields {
+    for (file, pointer) in fields {
         let schema = read_schema(file);
-        names.extend(schema.pointer(place).and_then(Value::as_object).unwrap().keys().cloned());
+        names.extend(schema.pointer(pointer).and_then(Value::as_object).unwrap().keys().cloned());
     }
     let missing: Vec<&String> = names.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();
-    assert!(missing.is_empty(), "docs/protocol.md does not tell of {missing:?}");
+    assert!(missing.is_empty(), "docs/protocol.md does not mention {missing:?}");
 }

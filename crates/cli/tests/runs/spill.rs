@@ -1,4 +1,4 @@
-//! Answers of tools that are too long for a conversation: artifacts.
+//! Artifacts: tool outputs that are too long for a conversation, and those that runs create.
 
 use capstan::hooks::contracts::NewArtifact;
 use capstan::protocol::{Event, ToolOutput};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::support::{SCRIPTED_MODEL_KEY, TestConversation, test_tool, tool_replies, tools_plugin};
 
-/// A tool that answers with a long text: its beginning, its middle and its end can be told apart.
+/// Plugin with a tool that returns a long text of numbered lines.
 fn long_output_plugin() -> impl capstan::hooks::Plugin {
     tools_plugin(|| {
         vec![test_tool("long", |_, _| async {
@@ -22,7 +22,7 @@ fn tool_call_reply(name: &str, arguments: Value) -> ScriptedReply {
     ScriptedReply::tool_calls([("call", name, arguments)])
 }
 
-/// The artifact that the newest result of a request speaks of.
+/// Artifact id mentioned in the newest tool result of a request.
 fn artifact_handle(request: &Value) -> String {
     let result = tool_replies(request).pop().unwrap();
     let (_, handle) = result.split_once("in artifact ").expect("a preview");
@@ -30,7 +30,7 @@ fn artifact_handle(request: &Value) -> String {
 }
 
 #[tokio::test]
-async fn a10_a_long_answer_becomes_an_artifact_that_the_model_can_page_through() {
+async fn a10_a_long_tool_output_becomes_an_artifact_that_the_model_can_page_through() {
     let model = ScriptedModel::start_with(|request, answered| match answered {
         0 => tool_call_reply("long", json!({})),
         1 => tool_call_reply(
@@ -52,18 +52,21 @@ async fn a10_a_long_answer_becomes_an_artifact_that_the_model_can_page_through()
 
     let entries = conversation.entries().await;
     let result = entries.iter().find(|entry| entry.kind == EntryKind::ToolResult).unwrap();
-    let told_of = entries.iter().find(|entry| entry.name() == Some("artifact.created")).unwrap();
-    assert_eq!(result.meta["artifact"], told_of.payload["data"]["id"]);
-    assert_eq!(told_of.id.next(), result.id, "written together");
-    let hash = serde_json::from_value(told_of.payload["data"]["hash"].clone()).unwrap();
-    let kept = conversation.host.tapes().store().blob(&hash).await.unwrap().unwrap();
-    assert_eq!(kept.len() as u64, told_of.payload["data"]["bytes"]);
-    let kept = String::from_utf8(kept).unwrap();
-    assert!(kept.contains("line 9999 [masked]") && !kept.contains(SCRIPTED_MODEL_KEY), "x06: masked before it is kept");
+    let created = entries.iter().find(|entry| entry.name() == Some("artifact.created")).unwrap();
+    assert_eq!(result.meta["artifact"], created.payload["data"]["id"]);
+    assert_eq!(created.id.next(), result.id, "both entries are written together");
+    let hash = serde_json::from_value(created.payload["data"]["hash"].clone()).unwrap();
+    let content = conversation.host.tapes().store().blob(&hash).await.unwrap().unwrap();
+    assert_eq!(content.len() as u64, created.payload["data"]["bytes"]);
+    let content = String::from_utf8(content).unwrap();
+    assert!(
+        content.contains("line 9999 [masked]") && !content.contains(SCRIPTED_MODEL_KEY),
+        "x06: secrets are masked before the blob is stored"
+    );
 }
 
 #[tokio::test]
-async fn a10_an_artifact_of_another_session_is_unknown() {
+async fn a10_an_artifact_of_another_session_is_not_found() {
     let model = ScriptedModel::start_with(|request, answered| match answered {
         0 => tool_call_reply("long", json!({})),
         1 => ScriptedReply::text(artifact_handle(request)),
@@ -83,7 +86,7 @@ async fn a10_an_artifact_of_another_session_is_unknown() {
 }
 
 #[tokio::test]
-async fn k04_a_run_can_make_artifacts_of_its_own() {
+async fn k04_a_run_creates_and_reads_its_own_artifacts() {
     let model = ScriptedModel::start(vec![tool_call_reply("make", json!({})), ScriptedReply::text("done")]).await;
     let plugin = tools_plugin(|| {
         vec![test_tool("make", |_, context: capstan::hooks::contracts::ToolContext| async move {
@@ -93,16 +96,16 @@ async fn k04_a_run_can_make_artifacts_of_its_own() {
                 media_type: "application/octet-stream".to_owned(),
                 content,
             };
-            let made = artifacts.create(new(vec![0, 255, 1])).await.unwrap();
-            assert_eq!(artifacts.describe(&made.id).await.unwrap(), made);
-            assert_eq!(artifacts.read(&made.id, 1, 10).await.unwrap().content, [255, 1]);
-            assert!(artifacts.read(&made.id, 9, 10).await.unwrap().content.is_empty());
+            let created = artifacts.create(new(vec![0, 255, 1])).await.unwrap();
+            assert_eq!(artifacts.describe(&created.id).await.unwrap(), created);
+            assert_eq!(artifacts.read(&created.id, 1, 10).await.unwrap().content, [255, 1]);
+            assert!(artifacts.read(&created.id, 9, 10).await.unwrap().content.is_empty());
             let masked = artifacts.create(new(format!("the key is {SCRIPTED_MODEL_KEY}").into_bytes())).await.unwrap();
-            let kept = artifacts.read(&masked.id, 0, 100).await.unwrap();
-            assert_eq!((kept.content.as_slice(), masked.bytes), (&b"the key is [masked]"[..], 19), "x06");
+            let chunk = artifacts.read(&masked.id, 0, 100).await.unwrap();
+            assert_eq!((chunk.content.as_slice(), masked.bytes), (&b"the key is [masked]"[..], 19), "x06");
             let refused = artifacts.create(new(vec![0; 65 << 20])).await.unwrap_err();
             assert_eq!(refused.code, capstan::protocol::ApiErrorCode::PayloadTooLarge);
-            Ok(ToolOutput::ok(format!("{} of {} bytes", made.name, made.bytes)))
+            Ok(ToolOutput::ok(format!("{} of {} bytes", created.name, created.bytes)))
         })]
     });
     let conversation = TestConversation::with_scripted_model(&model, plugin).await;
@@ -111,7 +114,7 @@ async fn k04_a_run_can_make_artifacts_of_its_own() {
 }
 
 #[tokio::test]
-async fn x02_what_the_host_writes_of_a_run_the_run_cannot_write_itself() {
+async fn x02_a_tool_cannot_write_reserved_events() {
     let model = ScriptedModel::start(vec![tool_call_reply("forge", json!({})), ScriptedReply::text("done")]).await;
     let plugin = tools_plugin(|| {
         vec![test_tool("forge", |_, context: capstan::hooks::contracts::ToolContext| async move {
@@ -121,7 +124,7 @@ async fn x02_what_the_host_writes_of_a_run_the_run_cannot_write_itself() {
                 assert_eq!(refused.code, capstan::protocol::ApiErrorCode::InvalidArgument, "{name}");
             }
             let refused = context.api.tools.refuse_command("bash", "it is over").await.unwrap_err();
-            assert_eq!(refused.message, "a tool cannot call tools", "nor say that what is running has ended");
+            assert_eq!(refused.message, "a tool cannot call tools", "a tool cannot end the running command");
             tape.note("mine", json!({})).await.unwrap();
             Ok(ToolOutput::ok("as it should be"))
         })]

@@ -1,4 +1,4 @@
-//! What runners yield to be kept, and what of it is seen and when.
+//! Runner state and storage: visibility, limits, administration and removal.
 
 use std::sync::{Arc, Mutex};
 
@@ -22,12 +22,12 @@ use tokio::sync::Barrier;
 use super::api_runner::{action_runner_plugin, permissive_binding, permissive_conversation};
 use super::support::{ClosurePlugin, TestConversation};
 
-/// Yields a value for each of these keys, and then says what it finds under the last of them.
+/// Runner that yields a value for each key, and replies with the value it reads for the last one.
 struct StateKeysRunner(&'static [&'static str]);
 
 impl Runner for StateKeysRunner {
     fn descriptor(&self) -> Descriptor {
-        Descriptor { permissions: PermissionSet::all(), ..Descriptor::new("builtin:agent", "keeper") }
+        Descriptor { permissions: PermissionSet::all(), ..Descriptor::new("builtin:agent", "state") }
     }
 
     fn run(&self, _: RunContext, api: RunApi) -> ResultStream {
@@ -47,15 +47,15 @@ impl Runner for StateKeysRunner {
 }
 
 fn state_plugin(keys: &'static [&'static str]) -> impl Plugin {
-    ClosurePlugin("keeper", move |hooks: &mut HookRegistrar| {
+    ClosurePlugin("state", move |hooks: &mut HookRegistrar| {
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::new(StateKeysRunner(keys)) as Arc<dyn Runner>])));
     })
 }
 
-/// A conversation with that runner, which may keep so many keys.
-async fn conversation_with_key_limit(keys: &'static [&'static str], most: u64) -> TestConversation {
+/// Conversation with [`StateKeysRunner`] under a binding that allows `max_keys` keys.
+async fn conversation_with_key_limit(keys: &'static [&'static str], max_keys: u64) -> TestConversation {
     let conversation = TestConversation::with_plugin(state_plugin(keys)).await;
-    let limits = StateLimits { keys: most, ..StateLimits::default() };
+    let limits = StateLimits { keys: max_keys, ..StateLimits::default() };
     let state_policy = StatePolicy { enabled: true, limits, ..StatePolicy::default() };
     let binding = Binding { state_policy, ..default_binding() };
     conversation.host.bindings().save(&binding, &conversation.host.runners()).await.unwrap();
@@ -64,25 +64,25 @@ async fn conversation_with_key_limit(keys: &'static [&'static str], most: u64) -
 
 async fn stored_keys(conversation: &TestConversation) -> Vec<String> {
     let store = conversation.host.tapes().store();
-    let Some(space) = store.namespaces("state:").collect().await.unwrap().pop() else { return Vec::new() };
-    let kept = store.key_value_page(&space.space, None, 100).await.unwrap();
-    kept.into_iter().map(|kept| kept.key).collect()
+    let Some(namespace) = store.namespaces("state:").collect().await.unwrap().pop() else { return Vec::new() };
+    let records = store.key_value_page(&namespace.space, None, 100).await.unwrap();
+    records.into_iter().map(|record| record.key).collect()
 }
 
 #[tokio::test]
-async fn g06_what_a_run_has_yielded_is_seen_by_itself_at_once() {
+async fn g06_a_run_reads_its_own_state_updates_at_once() {
     let conversation = conversation_with_key_limit(&["a", "b"], 10).await;
     assert_eq!(conversation.send_message("go").await.output, "Some(Number(1))");
     assert_eq!(stored_keys(&conversation).await, ["a", "b"]);
 }
 
 #[tokio::test]
-async fn g06_what_a_run_has_yielded_counts_when_it_yields_more() {
+async fn g06_earlier_updates_of_a_run_count_towards_its_limits() {
     let conversation = conversation_with_key_limit(&["a", "b", "c", "a"], 2).await;
     conversation.send_message("go").await;
-    assert_eq!(stored_keys(&conversation).await, ["a", "b"], "a third key is one too many, and an old one is not");
-    let dropped = conversation.host.tapes().list().await.unwrap();
-    let session = dropped.iter().find(|tape| tape.session.as_ref().is_some_and(|s| s.as_str() == "cli:local")).unwrap();
+    assert_eq!(stored_keys(&conversation).await, ["a", "b"], "a third key exceeds the limit, an existing key does not");
+    let tapes = conversation.host.tapes().list().await.unwrap();
+    let session = tapes.iter().find(|tape| tape.session.as_ref().is_some_and(|s| s.as_str() == "cli:local")).unwrap();
     let entries = conversation.host.tapes().read(&session.name, &capstan::tape::TapeSlice::all()).await.unwrap();
     let names: Vec<&str> = entries.iter().filter_map(capstan::tape::Entry::name).collect();
     let count = |name: &str| names.iter().filter(|known| **known == name).count();
@@ -90,20 +90,20 @@ async fn g06_what_a_run_has_yielded_counts_when_it_yields_more() {
 }
 
 #[tokio::test]
-async fn g06_the_limits_of_a_space_hold_for_all_runs_together() {
+async fn g06_namespace_limits_apply_to_all_runs_together() {
     let refused = Arc::new(Mutex::new(Vec::new()));
-    let (seen, all_there) = (Arc::clone(&refused), Arc::new(Barrier::new(8)));
+    let (recorded, barrier) = (Arc::clone(&refused), Arc::new(Barrier::new(8)));
     let plugin = action_runner_plugin(PermissionSet::all(), move |context, api| {
-        let (seen, all_there) = (Arc::clone(&seen), Arc::clone(&all_there));
+        let (recorded, barrier) = (Arc::clone(&recorded), Arc::clone(&barrier));
         async move {
             let key = context.input.plain_text();
-            all_there.wait().await;
+            barrier.wait().await;
             let (state, storage) = tokio::join!(
                 api.state.set(StateScope::Runner, key, json!(1)),
                 api.storage.put(StorageArea::Workspace, key, vec![0; 1024]),
             );
             storage.unwrap();
-            seen.lock().unwrap().extend(state.err());
+            recorded.lock().unwrap().extend(state.err());
         }
     });
     let folder = tempfile::tempdir().unwrap();
@@ -119,7 +119,7 @@ async fn g06_the_limits_of_a_space_hold_for_all_runs_together() {
     assert!(served.into_iter().all(|served| served.unwrap().outcome == Some(Outcome::Silent)));
     assert_eq!(stored_keys(&conversation).await.len(), 3);
     let storage = host.tapes().store().namespaces("storage:").collect().await.unwrap();
-    assert_eq!((storage.len(), storage[0].rows), (1, 8), "whoever came second tried again");
+    assert_eq!((storage.len(), storage[0].rows), (1, 8), "conflicting writes are retried");
     let refused = refused.lock().unwrap();
     assert!(
         refused.len() == 5 && refused.iter().all(|error| error.code == ApiErrorCode::PayloadTooLarge),
@@ -127,7 +127,7 @@ async fn g06_the_limits_of_a_space_hold_for_all_runs_together() {
     );
 }
 
-/// Wants a key of its own kept, and ends when all of them have said so.
+/// Runner that yields one state key and completes once all parties of the barrier have done so.
 struct StateUpdateRunner(Arc<Barrier>);
 
 impl Runner for StateUpdateRunner {
@@ -138,9 +138,9 @@ impl Runner for StateUpdateRunner {
     fn run(&self, context: RunContext, _: RunApi) -> ResultStream {
         let state = JsonObject::from_iter([(context.input.plain_text().to_owned(), json!(1))]);
         let update = RunResult::from(ResultBody::StateUpdated { scope: StateScope::Runner, state });
-        let all_there = Arc::clone(&self.0);
+        let barrier = Arc::clone(&self.0);
         let end = async move {
-            all_there.wait().await;
+            barrier.wait().await;
             RunResult::from(ResultBody::RunCompleted { silent: true })
         };
         stream::iter([update]).chain(stream::once(end)).boxed()
@@ -148,12 +148,12 @@ impl Runner for StateUpdateRunner {
 }
 
 #[tokio::test]
-async fn g06_what_runs_have_yielded_before_any_of_them_ends_keeps_the_limits_as_well() {
-    let all_there = Arc::new(Barrier::new(4));
+async fn g06_updates_of_open_runs_count_towards_the_namespace_limits() {
+    let barrier = Arc::new(Barrier::new(4));
     let plugin = ClosurePlugin("yields", move |hooks: &mut HookRegistrar| {
-        let all_there = Arc::clone(&all_there);
+        let barrier = Arc::clone(&barrier);
         hooks.on_sync(ProvideRunners, move || {
-            Ok(Some(vec![Arc::new(StateUpdateRunner(all_there.clone())) as Arc<dyn Runner>]))
+            Ok(Some(vec![Arc::new(StateUpdateRunner(barrier.clone())) as Arc<dyn Runner>]))
         });
     });
     let conversation = TestConversation::with_plugin(plugin).await;
@@ -164,27 +164,27 @@ async fn g06_what_runs_have_yielded_before_any_of_them_ends_keeps_the_limits_as_
     host.bindings().save(&binding, &host.runners()).await.unwrap();
     let names: Vec<String> = (0..4).map(|number| format!("s{number}")).collect();
     let served = join_all(names.iter().map(|name| host.serve(Event::message("cli", name.as_str(), name)))).await;
-    assert!(served.into_iter().all(|served| served.unwrap().outcome == Some(Outcome::Silent)), "nobody's turn fails");
+    assert!(served.into_iter().all(|served| served.unwrap().outcome == Some(Outcome::Silent)), "no turn fails");
     assert_eq!(stored_keys(&conversation).await.len(), 1);
-    let mut told = Vec::new();
+    let mut event_names = Vec::new();
     for tape in host.tapes().list().await.unwrap() {
         let entries = host.tapes().read(&tape.name, &capstan::tape::TapeSlice::all()).await.unwrap();
-        told.extend(entries.iter().filter_map(capstan::tape::Entry::name).map(str::to_owned));
+        event_names.extend(entries.iter().filter_map(capstan::tape::Entry::name).map(str::to_owned));
     }
-    let count = |name: &str| told.iter().filter(|known| *known == name).count();
-    assert_eq!((count("state.changed"), count("result.dropped")), (1, 3), "and each is told");
+    let count = |name: &str| event_names.iter().filter(|known| *known == name).count();
+    assert_eq!((count("state.changed"), count("result.dropped")), (1, 3), "each dropped update is recorded");
 }
 
 #[tokio::test]
-async fn g06_a_child_run_has_the_state_of_its_session() {
-    let found = Arc::new(Mutex::new(None));
-    let seen = Arc::clone(&found);
+async fn g06_a_child_run_shares_the_state_of_its_session() {
+    let child_value = Arc::new(Mutex::new(None));
+    let runner_value = Arc::clone(&child_value);
     let plugin = action_runner_plugin(PermissionSet::all(), move |context, api| {
-        let seen = Arc::clone(&seen);
+        let child_value = Arc::clone(&runner_value);
         async move {
             let scope = StateScope::Conversation;
             if context.adapter.prompt.is_some_and(|prompt| prompt.text() == "child") {
-                *seen.lock().unwrap() = api.state.get(scope, "of the parent").await.unwrap();
+                *child_value.lock().unwrap() = api.state.get(scope, "of the parent").await.unwrap();
                 return api.state.set(scope, "of the child", json!(2)).await.unwrap();
             }
             api.state.set(scope, "of the parent", json!(1)).await.unwrap();
@@ -195,50 +195,50 @@ async fn g06_a_child_run_has_the_state_of_its_session() {
     let conversation = permissive_conversation(plugin).await;
     let served = conversation.send_message("go").await;
     assert_eq!(served.outcome, Some(Outcome::Silent), "{:?}", served.error);
-    assert_eq!(found.lock().unwrap().take(), Some(json!(1)));
+    assert_eq!(child_value.lock().unwrap().take(), Some(json!(1)));
     assert_eq!(conversation.host.tapes().store().namespaces("state:").collect().await.unwrap().len(), 1);
 }
 
-/// The spaces as whoever runs the host sees them.
-fn namespaces(conversation: &TestConversation) -> StateAdmin {
+/// State administration of the operator.
+fn state_admin(conversation: &TestConversation) -> StateAdmin {
     let system = TapeAddress { workspace: "w".into(), session: "system".into() };
     StateAdmin::new(conversation.host.tapes().clone(), Clock::system(), system)
 }
 
 #[tokio::test]
-async fn g06_what_was_to_be_cleared_for_its_age_stays_if_it_was_used_meanwhile() {
+async fn g06_a_namespace_changed_after_it_was_listed_is_not_cleared() {
     let conversation = conversation_with_key_limit(&["a"], 10).await;
     conversation.send_message("go").await;
-    let spaces = namespaces(&conversation);
-    let old = spaces.list().await.unwrap().remove(0);
-    spaces.set(&old.namespace, "b", json!(2), StateLimits::default()).await.unwrap();
-    assert!(!spaces.clear_if_unchanged(&old, "nothing changed for 30 days").await.unwrap());
+    let admin = state_admin(&conversation);
+    let old = admin.list().await.unwrap().remove(0);
+    admin.set(&old.namespace, "b", json!(2), StateLimits::default()).await.unwrap();
+    assert!(!admin.clear_if_unchanged(&old, "nothing changed for 30 days").await.unwrap());
     assert_eq!(stored_keys(&conversation).await, ["a", "b"]);
-    let unchanged = spaces.list().await.unwrap().remove(0);
-    assert!(spaces.clear_if_unchanged(&unchanged, "nothing changed for 30 days").await.unwrap());
+    let unchanged = admin.list().await.unwrap().remove(0);
+    assert!(admin.clear_if_unchanged(&unchanged, "nothing changed for 30 days").await.unwrap());
     assert_eq!(stored_keys(&conversation).await, [""; 0]);
 }
 
 #[tokio::test]
-async fn g06_a_value_that_could_not_be_read_back_is_refused_from_outside_as_well() {
+async fn g06_a_too_deeply_nested_value_is_rejected_by_state_administration() {
     let conversation = conversation_with_key_limit(&["a"], 10).await;
     conversation.send_message("go").await;
-    let (spaces, nested) = (namespaces(&conversation), (0..101).fold(json!(1), |inner, _| json!([inner])));
-    let space = spaces.list().await.unwrap().remove(0).namespace;
-    let refused = spaces.set(&space, "deep", nested, StateLimits::default()).await.unwrap_err();
+    let (admin, nested) = (state_admin(&conversation), (0..101).fold(json!(1), |inner, _| json!([inner])));
+    let namespace = admin.list().await.unwrap().remove(0).namespace;
+    let refused = admin.set(&namespace, "deep", nested, StateLimits::default()).await.unwrap_err();
     assert!(matches!(refused, StateAdminError::Invalid { .. }), "{refused}");
 }
 
-/// The blobs of the contents that storage has, by name.
+/// Blob hashes of the stored contents, in the order of their names.
 async fn storage_blobs(conversation: &TestConversation) -> Vec<BlobHash> {
     let store = conversation.host.tapes().store();
-    let Some(space) = store.namespaces("storage:").collect().await.unwrap().pop() else { return Vec::new() };
-    let kept = store.key_value_page(&space.space, None, 100).await.unwrap();
-    kept.iter().map(|kept| BlobHash::new(kept.value["own"].as_str().unwrap())).collect()
+    let Some(namespace) = store.namespaces("storage:").collect().await.unwrap().pop() else { return Vec::new() };
+    let records = store.key_value_page(&namespace.space, None, 100).await.unwrap();
+    records.iter().map(|record| BlobHash::new(record.value["own"].as_str().unwrap())).collect()
 }
 
 #[tokio::test]
-async fn g06_a_content_goes_with_its_name_and_what_is_alike_stays() {
+async fn g06_deleting_a_name_removes_its_content_and_keeps_equal_contents() {
     let plugin = action_runner_plugin(PermissionSet::all(), |context, api| async move {
         let area = StorageArea::Plugin;
         let content = || b"the same".to_vec();
@@ -256,26 +256,26 @@ async fn g06_a_content_goes_with_its_name_and_what_is_alike_stays() {
     });
     let conversation = permissive_conversation(plugin).await;
     let store = conversation.host.tapes().store();
-    let are_there = async |blobs: &[BlobHash]| {
-        let mut there = Vec::new();
+    let blobs_exist = async |blobs: &[BlobHash]| {
+        let mut exist = Vec::new();
         for blob in blobs {
-            there.push(store.blob(blob).await.unwrap().is_some());
+            exist.push(store.blob(blob).await.unwrap().is_some());
         }
-        there
+        exist
     };
     conversation.send_message("put").await;
     let first = storage_blobs(&conversation).await;
-    assert_eq!(are_there(&first).await, [true, true]);
+    assert_eq!(blobs_exist(&first).await, [true, true]);
     conversation.send_message("put again").await;
-    assert_eq!(are_there(&first).await, [false, true], "what stood under the name before is gone");
+    assert_eq!(blobs_exist(&first).await, [false, true], "the replaced content is removed");
     let second = storage_blobs(&conversation).await;
     let served = conversation.send_message("delete").await;
     assert_eq!(served.outcome, Some(Outcome::Silent), "{:?}", served.error);
-    assert_eq!(are_there(&second).await, [false, true]);
+    assert_eq!(blobs_exist(&second).await, [false, true]);
     let artifact = capstan::tape::blob_hash(b"the same");
-    assert!(store.blob(&artifact).await.unwrap().is_some(), "the artifact of the same content is still there");
-    let spaces = namespaces(&conversation);
-    let held = spaces.list().await.unwrap().remove(0);
-    assert_eq!(spaces.clear(&held.namespace, "asked for").await.unwrap(), 1);
-    assert_eq!(are_there(&second).await, [false, false], "clearing removes contents as well");
+    assert!(store.blob(&artifact).await.unwrap().is_some(), "the artifact with equal content remains");
+    let admin = state_admin(&conversation);
+    let summary = admin.list().await.unwrap().remove(0);
+    assert_eq!(admin.clear(&summary.namespace, "asked for").await.unwrap(), 1);
+    assert_eq!(blobs_exist(&second).await, [false, false], "clearing removes contents");
 }

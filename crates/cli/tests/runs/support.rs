@@ -1,4 +1,4 @@
-//! One conversation with a host in this process.
+//! Host in this process with one conversation, and plugins for its runner and tools.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use capstan_testing::ScriptedModel;
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
-/// The key of the scripted model.
+/// API key sent to the scripted model.
 pub const SCRIPTED_MODEL_KEY: &str = "sk-0123456789abcdef";
 
 pub use crate::registers::ClosurePlugin;
 
-/// A runner that yields these results, in place of the built-in agent.
+/// Runner that yields fixed results in place of the built-in agent.
 pub struct FixedResultsRunner(pub Vec<ResultBody>);
 
 impl Runner for FixedResultsRunner {
@@ -33,13 +33,13 @@ impl Runner for FixedResultsRunner {
     }
 }
 
-/// A host whose model is the scripted one.
+/// Configures the scripted model as the model of the host.
 pub fn with_scripted_model(builder: CapstanBuilder, server: &ScriptedModel) -> CapstanBuilder {
     let builder = builder.set("model", "openai:scripted").set("api_base", &server.base_url());
     builder.set("api_key", SCRIPTED_MODEL_KEY).set("tool_timeout_seconds", "60")
 }
 
-/// A plugin that provides a runner.
+/// Plugin whose runner yields `results`.
 pub fn results_plugin(results: Vec<ResultBody>) -> impl Plugin {
     let runner: Arc<dyn Runner> = Arc::new(FixedResultsRunner(results));
     ClosurePlugin("scripted", move |hooks: &mut HookRegistrar| {
@@ -48,7 +48,7 @@ pub fn results_plugin(results: Vec<ResultBody>) -> impl Plugin {
     })
 }
 
-/// A plugin with these tools.
+/// Plugin that provides the tools built by `make`.
 pub fn tools_plugin(make: impl Fn() -> Vec<FnTool> + Send + Sync + 'static) -> impl Plugin {
     let make = Arc::new(make);
     ClosurePlugin("tools", move |hooks: &mut HookRegistrar| {
@@ -59,17 +59,17 @@ pub fn tools_plugin(make: impl Fn() -> Vec<FnTool> + Send + Sync + 'static) -> i
     })
 }
 
-/// A tool that does this.
+/// Tool that runs `action`.
 pub fn test_tool<F, Fut>(name: &str, action: F) -> FnTool
 where
     F: Fn(JsonObject, ToolContext) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<ToolOutput, ToolError>> + Send + 'static,
 {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
-    FnTool::new(name, "Does what the test wants.", schema, action)
+    FnTool::new(name, "Runs the action of the test.", schema, action)
 }
 
-/// What a request tells the model of its calls, in order.
+/// Tool results in a model request, in order, as `call id: text`.
 pub fn tool_replies(request: &Value) -> Vec<String> {
     let messages = request["messages"].as_array().unwrap().iter().filter(|message| message["role"] == "tool");
     messages
@@ -79,7 +79,7 @@ pub fn tool_replies(request: &Value) -> Vec<String> {
         .collect()
 }
 
-/// A host on a store of its own, in a workspace of its own.
+/// Host with its own store and its own workspace.
 pub struct TestConversation {
     pub host: Host,
     workspace: tempfile::TempDir,
@@ -90,7 +90,7 @@ impl TestConversation {
         let workspace = tempfile::tempdir().unwrap();
         let builder =
             Capstan::builder().workspace(workspace.path()).home(workspace.path()).store(Arc::new(MemoryStore::new()));
-        // What was said is looked at here, not where it came from.
+        // These tests compare message texts, which would otherwise begin with their origin.
         let builder = builder.set("message_context", "false");
         Self { host: build(builder).start().await.unwrap(), workspace }
     }
@@ -99,7 +99,7 @@ impl TestConversation {
         Self::new(|builder| builder.plugin(plugin)).await
     }
 
-    /// A conversation with the scripted model.
+    /// Conversation with the scripted model.
     pub async fn with_scripted_model(server: &ScriptedModel, plugin: impl Plugin) -> Self {
         Self::new(|builder| with_scripted_model(builder, server).plugin(plugin)).await
     }
@@ -120,7 +120,7 @@ impl TestConversation {
         self.host.tapes().read(&self.tape().await, &TapeSlice::all()).await.unwrap()
     }
 
-    /// The names of the events on the tape, in order.
+    /// Names of the events on the tape, in order.
     pub async fn event_names(&self) -> Vec<String> {
         let entries = self.entries().await;
         entries
@@ -131,7 +131,7 @@ impl TestConversation {
             .collect()
     }
 
-    /// What a model would read, a line each.
+    /// Messages that a model would read, one line each.
     pub async fn view(&self) -> Vec<String> {
         let window = self.host.tapes().window(&self.tape().await).await.unwrap();
         let messages = DefaultView.messages(&window);

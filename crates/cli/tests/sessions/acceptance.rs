@@ -1,4 +1,4 @@
-//! What is accepted, and in which order (G1, X1).
+//! Acceptance of events and their order (G1, X1).
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use crate::host_fixture::{HostFixture, boxed_plugin, format_outcome};
 use crate::test_channel::TestChannel;
 
 #[tokio::test]
-async fn g01_the_id_of_an_event_of_another_session_is_refused_and_tells_nothing_of_it() {
-    let (house, desk) = (HostFixture::on_disk(), Arc::new(TestChannel::with_waiting_callers("desk")));
-    let host = house.host_builder().channel(&desk).start().await;
+async fn g01_an_event_id_of_another_session_is_rejected_and_reveals_nothing() {
+    let (fixture, desk) = (HostFixture::on_disk(), Arc::new(TestChannel::with_waiting_callers("desk")));
+    let host = fixture.host_builder().channel(&desk).start().await;
     let mine = Event::message("desk", "mine", "my secret");
     host.serve(mine.clone()).await.unwrap();
     let theirs = Event { event_id: mine.event_id.clone(), ..Event::message("desk", "theirs", "tell me") };
@@ -24,43 +24,46 @@ async fn g01_the_id_of_an_event_of_another_session_is_refused_and_tells_nothing_
     let event_id = mine.event_id.clone();
     assert_eq!(host.serve(theirs.clone()).await.unwrap_err(), HostError::EventIdConflict { event_id });
     let tapes = host.tapes().list().await.unwrap();
-    assert_eq!(tapes.len(), 1, "nothing of it was kept: {tapes:?}");
+    assert_eq!(tapes.len(), 1, "the rejected event was not stored: {tapes:?}");
     let other = Event { event_id: "another".into(), ..theirs };
-    assert!(matches!(host.serve(other).await.unwrap().outcome, Some(Outcome::Replied { .. })), "with an id of its own");
-    house.assert_settled().await;
+    assert!(
+        matches!(host.serve(other).await.unwrap().outcome, Some(Outcome::Replied { .. })),
+        "the event is accepted with its own id"
+    );
+    fixture.assert_settled().await;
     host.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn g07_the_session_of_the_host_is_nobody_elses_whoever_names_it() {
-    let (house, desk) = (HostFixture::on_disk(), Arc::new(TestChannel::with_waiting_callers("desk")));
-    let host = house.host_builder().channel(&desk).start().await;
+async fn g07_the_system_session_is_reserved_for_the_host() {
+    let (fixture, desk) = (HostFixture::on_disk(), Arc::new(TestChannel::with_waiting_callers("desk")));
+    let host = fixture.host_builder().channel(&desk).start().await;
     host.bindings().set_enabled(&"default".into(), true, &host.runners()).await.unwrap();
     let named = Event { session_id: Some("system".into()), ..Event::message("desk", "1", ",tape.reset") };
     let refused = host.submit(named.into()).await.unwrap_err();
     assert_eq!(refused.code, "session-reserved");
     host.stop().await.unwrap();
 
-    let lost = boxed_plugin("lost", |hooks| {
+    let misrouting = boxed_plugin("misrouting", |hooks| {
         hooks.on(ResolveSession, || async { Ok(Some(SessionId::new("system"))) });
     });
-    let host = house.host_builder().channel(&desk).plugin(lost).start().await;
+    let host = fixture.host_builder().channel(&desk).plugin(misrouting).start().await;
     let refused = host.serve(Event::message("desk", "1", "hello")).await.unwrap_err();
     assert_eq!(refused, HostError::SessionReserved { session: "system".into() });
     let tapes = host.tapes().list().await.unwrap();
     assert_eq!(tapes.len(), 1, "{tapes:?}");
     let entries = host.tapes().read(&tapes[0].name, &TapeSlice::all()).await.unwrap();
-    let told: Vec<_> = entries.iter().map(|entry| entry.name()).collect();
-    assert_eq!(told, [Some("binding.enabled")], "what the host tells stands there alone");
+    let event_names: Vec<_> = entries.iter().map(|entry| entry.name()).collect();
+    assert_eq!(event_names, [Some("binding.enabled")], "only events of the host are recorded");
     host.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn g01_acceptance_begins_with_the_call_whoever_waits_for_it() {
-    let (house, desk) = (HostFixture::on_disk(), Arc::new(TestChannel::with_waiting_callers("desk")));
-    let host = house.host_builder().channel(&desk).start().await;
+async fn g01_submit_accepts_the_event_even_if_its_future_is_dropped() {
+    let (fixture, desk) = (HostFixture::on_disk(), Arc::new(TestChannel::with_waiting_callers("desk")));
+    let host = fixture.host_builder().channel(&desk).start().await;
     let events: Vec<Event> = (0..20).map(|n| Event::message("desk", "1", n.to_string())).collect();
-    // Nobody ever asks these how far they are.
+    // These futures are never polled.
     for event in &events {
         drop(host.submit(event.clone().into()));
     }
@@ -72,8 +75,8 @@ async fn g01_acceptance_begins_with_the_call_whoever_waits_for_it() {
         host.tapes().read(&tape, &TapeSlice { kinds: vec![EntryKind::Event], ..TapeSlice::all() }).await.unwrap();
     let accepted = entries.iter().filter(|entry| entry.name() == Some("event.accepted"));
     let texts = accepted.map(|entry| entry.payload["data"]["event"]["input"]["text"].as_str().unwrap().to_owned());
-    let in_order: Vec<String> = (0..20).map(|n| n.to_string()).collect();
-    assert_eq!(texts.collect::<Vec<_>>(), in_order);
-    house.assert_settled().await;
+    let expected: Vec<String> = (0..20).map(|n| n.to_string()).collect();
+    assert_eq!(texts.collect::<Vec<_>>(), expected);
+    fixture.assert_settled().await;
     host.stop().await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! What becomes of a message that comes while a turn is going on (T13, C4, A9). Each test is the conversation.
+//! Admission of messages that arrive during a turn (T13, C4, A9). Each test is one conversation.
 
 use std::sync::Arc;
 
@@ -14,134 +14,142 @@ use crate::scripted_conversation::{ScriptedConversation, hold_tool_reply};
 use crate::test_channel::TestChannel;
 
 #[tokio::test]
-async fn t13_a_follow_up_waits_for_the_turn_and_is_the_next_one() {
-    let gate = ReplyBarrier::new();
-    let talk = ScriptedConversation::new(vec![
-        ScriptedReply::text("one done").with_barrier(&gate),
+async fn t13_a_follow_up_waits_for_the_turn_and_gets_the_next_one() {
+    let barrier = ReplyBarrier::new();
+    let conversation = ScriptedConversation::new(vec![
+        ScriptedReply::text("one done").with_barrier(&barrier),
         ScriptedReply::text("two done"),
     ])
     .await;
-    let one = talk.send_message("one").await;
-    gate.reached().await;
-    let two = talk.send_with_admission("follow_up", "two").await;
-    assert!(talk.is_open(&two).await);
-    gate.release();
-    assert_eq!(talk.outcome(&one).await, "replied: one done");
-    assert_eq!(talk.outcome(&two).await, "replied: two done");
-    assert_ne!(talk.run_id(&one).await, talk.run_id(&two).await);
-    assert_eq!(talk.requests(), [vec!["user: one"], vec!["user: one", "assistant: one done", "user: two"]]);
-    talk.finish().await;
+    let one = conversation.send_message("one").await;
+    barrier.reached().await;
+    let two = conversation.send_with_admission("follow_up", "two").await;
+    assert!(conversation.is_open(&two).await);
+    barrier.release();
+    assert_eq!(conversation.outcome(&one).await, "replied: one done");
+    assert_eq!(conversation.outcome(&two).await, "replied: two done");
+    assert_ne!(conversation.run_id(&one).await, conversation.run_id(&two).await);
+    assert_eq!(conversation.requests(), [vec!["user: one"], vec!["user: one", "assistant: one done", "user: two"]]);
+    conversation.finish().await;
 }
 
 #[tokio::test]
-async fn t13_to_process_on_a_busy_session_means_to_follow_up() {
-    let gate = ReplyBarrier::new();
-    let talk = ScriptedConversation::new(vec![
-        ScriptedReply::text("one done").with_barrier(&gate),
+async fn t13_process_in_a_busy_session_means_follow_up() {
+    let barrier = ReplyBarrier::new();
+    let conversation = ScriptedConversation::new(vec![
+        ScriptedReply::text("one done").with_barrier(&barrier),
         ScriptedReply::text("two done"),
     ])
     .await;
-    let one = talk.send_message("one").await;
-    gate.reached().await;
-    let two = talk.send_with_admission("process", "two").await;
-    gate.release();
-    assert_eq!(talk.outcome(&one).await, "replied: one done");
-    assert_eq!(talk.outcome(&two).await, "replied: two done");
-    talk.finish().await;
+    let one = conversation.send_message("one").await;
+    barrier.reached().await;
+    let two = conversation.send_with_admission("process", "two").await;
+    barrier.release();
+    assert_eq!(conversation.outcome(&one).await, "replied: one done");
+    assert_eq!(conversation.outcome(&two).await, "replied: two done");
+    conversation.finish().await;
 }
 
 #[tokio::test]
-async fn a07_a_message_that_waited_came_when_it_was_accepted() {
-    let gate = ReplyBarrier::new();
-    let (came, seen) = std::sync::mpsc::channel();
-    let looks = boxed_plugin("looks", move |hooks| {
-        let came = came.clone();
+async fn a07_a_queued_message_keeps_its_time_of_acceptance() {
+    let barrier = ReplyBarrier::new();
+    let (sender, acceptance_times) = std::sync::mpsc::channel();
+    let recorder = boxed_plugin("recorder", move |hooks| {
+        let sender = sender.clone();
         hooks.on(BuildPrompt, move |message: InboundEvent| {
-            came.send(message.accepted_at().unwrap()).unwrap();
+            sender.send(message.accepted_at().unwrap()).unwrap();
             async { Ok(None) }
         });
     });
     let script = vec![hold_tool_reply("call_1"), ScriptedReply::text("both done"), ScriptedReply::text("three done")];
-    let talk = ScriptedConversation::with_plugins(script, vec![hold_tool_plugin(&gate), looks]).await;
-    let one = talk.send_message("one").await;
-    gate.reached().await;
-    let two = talk.send_with_admission("steer", "two").await;
-    let three = talk.send_with_admission("follow_up", "three").await;
-    let both_came = Timestamp::now();
-    gate.release();
-    assert_eq!(talk.outcome(&three).await, "replied: three done");
-    talk.assert_folded(&two, &one).await;
-    assert_eq!(seen.try_iter().filter(|came| *came <= both_came).count(), 3);
-    talk.finish().await;
+    let conversation = ScriptedConversation::with_plugins(script, vec![hold_tool_plugin(&barrier), recorder]).await;
+    let one = conversation.send_message("one").await;
+    barrier.reached().await;
+    let two = conversation.send_with_admission("steer", "two").await;
+    let three = conversation.send_with_admission("follow_up", "three").await;
+    let released_at = Timestamp::now();
+    barrier.release();
+    assert_eq!(conversation.outcome(&three).await, "replied: three done");
+    conversation.assert_folded(&two, &one).await;
+    assert_eq!(acceptance_times.try_iter().filter(|time| *time <= released_at).count(), 3);
+    conversation.finish().await;
 }
 
 #[tokio::test]
-async fn a09_steering_during_a_tool_call_is_taken_in_before_the_next_step() {
-    let gate = ReplyBarrier::new();
+async fn a09_steering_during_a_tool_call_is_ingested_before_the_next_step() {
+    let barrier = ReplyBarrier::new();
     let script = vec![hold_tool_reply("call_1"), ScriptedReply::text("both done"), ScriptedReply::text("later done")];
-    let talk = ScriptedConversation::with_plugins(script, vec![hold_tool_plugin(&gate)]).await;
-    let one = talk.send_message("one").await;
-    gate.reached().await;
-    let two = talk.send_with_admission("steer", "no, two").await;
-    let three = talk.send_with_admission("steer", "and three").await;
-    assert!(talk.is_open(&two).await, "in flight until the run ends");
-    gate.release();
-    assert_eq!(talk.outcome(&one).await, "replied: both done");
-    talk.assert_folded(&two, &one).await;
-    talk.assert_folded(&three, &one).await;
-    let later = talk.send_message("later").await;
-    assert_eq!(talk.outcome(&later).await, "replied: later done");
-    let told = ["user: one", "calls hold", "tool: held", "user: no, two", "user: and three"];
-    assert_eq!(talk.requests()[1], told);
-    assert_eq!(talk.requests()[2], [&told[..], &["assistant: both done", "user: later"]].concat(), "nothing repeated");
-    talk.finish().await;
+    let conversation = ScriptedConversation::with_plugins(script, vec![hold_tool_plugin(&barrier)]).await;
+    let one = conversation.send_message("one").await;
+    barrier.reached().await;
+    let two = conversation.send_with_admission("steer", "no, two").await;
+    let three = conversation.send_with_admission("steer", "and three").await;
+    assert!(conversation.is_open(&two).await, "in flight until the run ends");
+    barrier.release();
+    assert_eq!(conversation.outcome(&one).await, "replied: both done");
+    conversation.assert_folded(&two, &one).await;
+    conversation.assert_folded(&three, &one).await;
+    let later = conversation.send_message("later").await;
+    assert_eq!(conversation.outcome(&later).await, "replied: later done");
+    let expected = ["user: one", "calls hold", "tool: held", "user: no, two", "user: and three"];
+    assert_eq!(conversation.requests()[1], expected);
+    assert_eq!(
+        conversation.requests()[2],
+        [&expected[..], &["assistant: both done", "user: later"]].concat(),
+        "messages are not repeated"
+    );
+    conversation.finish().await;
 }
 
 #[tokio::test]
-async fn t13_what_is_said_after_a_command_that_waits_meets_what_the_command_did() {
-    let gate = ReplyBarrier::new();
+async fn t13_a_message_after_a_queued_command_sees_its_effect() {
+    let barrier = ReplyBarrier::new();
     let script = vec![hold_tool_reply("call_1"), ScriptedReply::text("one done"), ScriptedReply::text("two done")];
-    let talk = ScriptedConversation::with_plugins(script, vec![hold_tool_plugin(&gate)]).await;
-    let one = talk.send_message("one").await;
-    gate.reached().await;
-    let reset = talk.send_with_admission("steer", ",tape.reset").await;
-    let two = talk.send_with_admission("steer", "two").await;
-    gate.release();
-    assert_eq!(talk.outcome(&one).await, "replied: one done");
-    assert_eq!(talk.outcome(&reset).await, "replied: the conversation starts over");
-    assert_eq!(talk.outcome(&two).await, "replied: two done");
-    assert_eq!(talk.requests().last().unwrap().last().unwrap(), "user: two");
-    assert!(!talk.requests().last().unwrap().contains(&"user: one".to_owned()), "{:?}", talk.requests());
-    talk.finish().await;
+    let conversation = ScriptedConversation::with_plugins(script, vec![hold_tool_plugin(&barrier)]).await;
+    let one = conversation.send_message("one").await;
+    barrier.reached().await;
+    let reset = conversation.send_with_admission("steer", ",tape.reset").await;
+    let two = conversation.send_with_admission("steer", "two").await;
+    barrier.release();
+    assert_eq!(conversation.outcome(&one).await, "replied: one done");
+    assert_eq!(conversation.outcome(&reset).await, "replied: the conversation starts over");
+    assert_eq!(conversation.outcome(&two).await, "replied: two done");
+    assert_eq!(conversation.requests().last().unwrap().last().unwrap(), "user: two");
+    assert!(
+        !conversation.requests().last().unwrap().contains(&"user: one".to_owned()),
+        "{:?}",
+        conversation.requests()
+    );
+    conversation.finish().await;
 }
 
 #[tokio::test]
-async fn a09_steering_during_the_last_answer_is_answered_by_the_same_run() {
-    let gate = ReplyBarrier::new();
-    let talk = ScriptedConversation::new(vec![
-        ScriptedReply::text("one done").with_barrier(&gate),
+async fn a09_steering_during_the_last_reply_is_answered_by_the_same_run() {
+    let barrier = ReplyBarrier::new();
+    let conversation = ScriptedConversation::new(vec![
+        ScriptedReply::text("one done").with_barrier(&barrier),
         ScriptedReply::text("two done"),
     ])
     .await;
-    let one = talk.send_message("one").await;
-    gate.reached().await;
-    let two = talk.send_with_admission("steer", "two").await;
-    gate.release();
-    assert_eq!(talk.outcome(&one).await, "replied: one done\n\ntwo done");
-    talk.assert_folded(&two, &one).await;
-    assert_eq!(talk.requests()[1], ["user: one", "assistant: one done", "user: two"]);
-    talk.finish().await;
+    let one = conversation.send_message("one").await;
+    barrier.reached().await;
+    let two = conversation.send_with_admission("steer", "two").await;
+    barrier.release();
+    assert_eq!(conversation.outcome(&one).await, "replied: one done\n\ntwo done");
+    conversation.assert_folded(&two, &one).await;
+    assert_eq!(conversation.requests()[1], ["user: one", "assistant: one done", "user: two"]);
+    conversation.finish().await;
 }
 
-/// Holds the end of the first turn at a gate.
-fn gate_save_state(gate: &ReplyBarrier) -> Box<dyn Plugin> {
-    let gate = gate.clone();
+/// Plugin that holds the first turn in `save_state` until the release of `barrier`.
+fn block_save_state(barrier: &ReplyBarrier) -> Box<dyn Plugin> {
+    let barrier = barrier.clone();
     boxed_plugin("slow-end", move |hooks| {
-        let gate = gate.clone();
+        let barrier = barrier.clone();
         hooks.on(SaveState, move || {
-            let gate = gate.clone();
+            let barrier = barrier.clone();
             async move {
-                gate.wait_for_release().await;
+                barrier.wait_for_release().await;
                 Ok(None)
             }
         });
@@ -149,259 +157,260 @@ fn gate_save_state(gate: &ReplyBarrier) -> Box<dyn Plugin> {
 }
 
 #[tokio::test]
-async fn a09_steering_that_comes_after_the_last_step_has_a_turn_of_its_own() {
-    let gate = ReplyBarrier::new();
+async fn a09_steering_after_the_last_step_gets_its_own_turn() {
+    let barrier = ReplyBarrier::new();
     let script =
         vec![ScriptedReply::text("one done"), ScriptedReply::text("two done"), ScriptedReply::text("three done")];
-    let talk = ScriptedConversation::with_plugins(script, vec![gate_save_state(&gate)]).await;
-    let one = talk.send_message("one").await;
-    gate.reached().await;
-    let two = talk.send_with_admission("steer", "two").await;
-    let three = talk.send_with_admission("follow_up", "three").await;
-    gate.release();
-    assert_eq!(talk.outcome(&one).await, "replied: one done");
-    assert_eq!(talk.outcome(&two).await, "replied: two done");
-    assert_eq!(talk.outcome(&three).await, "replied: three done");
-    talk.finish().await;
+    let conversation = ScriptedConversation::with_plugins(script, vec![block_save_state(&barrier)]).await;
+    let one = conversation.send_message("one").await;
+    barrier.reached().await;
+    let two = conversation.send_with_admission("steer", "two").await;
+    let three = conversation.send_with_admission("follow_up", "three").await;
+    barrier.release();
+    assert_eq!(conversation.outcome(&one).await, "replied: one done");
+    assert_eq!(conversation.outcome(&two).await, "replied: two done");
+    assert_eq!(conversation.outcome(&three).await, "replied: three done");
+    conversation.finish().await;
 }
 
 #[tokio::test]
-async fn a09_what_could_not_be_steered_keeps_its_place_among_what_waits() {
-    let gate = ReplyBarrier::new();
+async fn a09_late_steering_keeps_its_position_in_the_queue() {
+    let barrier = ReplyBarrier::new();
     let script =
         vec![ScriptedReply::text("one done"), ScriptedReply::text("two done"), ScriptedReply::text("three done")];
-    let talk = ScriptedConversation::with_plugins(script, vec![gate_save_state(&gate)]).await;
-    let one = talk.send_message("one").await;
-    gate.reached().await;
-    let two = talk.send_with_admission("follow_up", "two").await;
-    let three = talk.send_with_admission("steer", "three").await;
-    gate.release();
-    assert_eq!(talk.outcome(&one).await, "replied: one done");
-    assert_eq!(talk.outcome(&two).await, "replied: two done", "it was said first");
-    assert_eq!(talk.outcome(&three).await, "replied: three done");
-    talk.finish().await;
+    let conversation = ScriptedConversation::with_plugins(script, vec![block_save_state(&barrier)]).await;
+    let one = conversation.send_message("one").await;
+    barrier.reached().await;
+    let two = conversation.send_with_admission("follow_up", "two").await;
+    let three = conversation.send_with_admission("steer", "three").await;
+    barrier.release();
+    assert_eq!(conversation.outcome(&one).await, "replied: one done");
+    assert_eq!(conversation.outcome(&two).await, "replied: two done", "the earlier message is answered first");
+    assert_eq!(conversation.outcome(&three).await, "replied: three done");
+    conversation.finish().await;
 }
 
-/// A runner that says what it was told, once its gate is open, and cannot be steered.
+/// Runner without steering that echoes its message after the release of its barrier.
 struct UnsteerableRunner(ReplyBarrier);
 
 impl Runner for UnsteerableRunner {
     fn descriptor(&self) -> Descriptor {
-        Descriptor::new("builtin:agent", "deaf")
+        Descriptor::new("builtin:agent", "unsteerable")
     }
 
     fn run(&self, context: RunContext, _: RunApi) -> ResultStream {
-        let gate = self.0.clone();
+        let barrier = self.0.clone();
         let results = async move {
-            gate.wait_for_release().await;
-            let heard = Content::from(format!("heard {}", context.input.plain_text()));
-            let said = ResultBody::MessageCompleted { content: heard, provider_meta: Default::default() };
-            futures::stream::iter([said.into(), ResultBody::RunCompleted { silent: false }.into()])
+            barrier.wait_for_release().await;
+            let reply = Content::from(format!("received {}", context.input.plain_text()));
+            let message = ResultBody::MessageCompleted { content: reply, provider_meta: Default::default() };
+            futures::stream::iter([message.into(), ResultBody::RunCompleted { silent: false }.into()])
         };
         futures::stream::once(results).flatten().boxed()
     }
 }
 
 #[tokio::test]
-async fn a09_a_runner_that_cannot_be_steered_gets_a_follow_up() {
-    let gate = ReplyBarrier::new();
-    let runner: Arc<dyn Runner> = Arc::new(UnsteerableRunner(gate.clone()));
-    let deaf = boxed_plugin("deaf", move |hooks| {
+async fn a09_steering_of_an_unsteerable_runner_becomes_a_follow_up() {
+    let barrier = ReplyBarrier::new();
+    let runner: Arc<dyn Runner> = Arc::new(UnsteerableRunner(barrier.clone()));
+    let unsteerable = boxed_plugin("unsteerable", move |hooks| {
         let runner = Arc::clone(&runner);
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
     });
-    let talk = ScriptedConversation::with_plugins(Vec::new(), vec![deaf]).await;
-    let one = talk.send_message("one").await;
-    gate.reached().await;
-    let two = talk.send_with_admission("steer", "two").await;
-    gate.release();
-    assert_eq!(talk.outcome(&one).await, "replied: heard one");
-    assert_eq!(talk.outcome(&two).await, "replied: heard two");
-    talk.finish().await;
+    let conversation = ScriptedConversation::with_plugins(Vec::new(), vec![unsteerable]).await;
+    let one = conversation.send_message("one").await;
+    barrier.reached().await;
+    let two = conversation.send_with_admission("steer", "two").await;
+    barrier.release();
+    assert_eq!(conversation.outcome(&one).await, "replied: received one");
+    assert_eq!(conversation.outcome(&two).await, "replied: received two");
+    conversation.finish().await;
 }
 
 #[tokio::test]
-async fn t13_what_is_collected_becomes_one_turn_which_answers_the_last() {
-    let gate = ReplyBarrier::new();
-    let talk = ScriptedConversation::new(vec![
-        ScriptedReply::text("one done").with_barrier(&gate),
+async fn t13_collected_messages_become_one_turn_that_answers_the_last() {
+    let barrier = ReplyBarrier::new();
+    let conversation = ScriptedConversation::new(vec![
+        ScriptedReply::text("one done").with_barrier(&barrier),
         ScriptedReply::text("all done"),
     ])
     .await;
-    let one = talk.send_message("one").await;
-    gate.reached().await;
-    let two = talk.send_with_admission("collect", "two").await;
-    let three = talk.send_with_admission("collect", "three").await;
-    gate.release();
-    assert_eq!(talk.outcome(&one).await, "replied: one done");
-    assert_eq!(talk.outcome(&three).await, "replied: all done");
-    talk.assert_folded(&two, &three).await;
-    assert_eq!(talk.requests()[1], ["user: one", "assistant: one done", "user: two\nthree"]);
-    talk.finish().await;
+    let one = conversation.send_message("one").await;
+    barrier.reached().await;
+    let two = conversation.send_with_admission("collect", "two").await;
+    let three = conversation.send_with_admission("collect", "three").await;
+    barrier.release();
+    assert_eq!(conversation.outcome(&one).await, "replied: one done");
+    assert_eq!(conversation.outcome(&three).await, "replied: all done");
+    conversation.assert_folded(&two, &three).await;
+    assert_eq!(conversation.requests()[1], ["user: one", "assistant: one done", "user: two\nthree"]);
+    conversation.finish().await;
 }
 
 #[tokio::test]
-async fn t13_an_interruption_cancels_the_turn_and_has_the_next_one_with_what_waits() {
-    let gate = ReplyBarrier::new();
+async fn t13_an_interruption_cancels_the_turn_and_takes_queued_messages_along() {
+    let barrier = ReplyBarrier::new();
     let script = vec![hold_tool_reply("call_1"), ScriptedReply::text("stopped"), ScriptedReply::text("last done")];
-    let talk = ScriptedConversation::with_plugins(script, vec![hold_tool_plugin(&gate)]).await;
-    let one = talk.send_message("one").await;
-    gate.reached().await;
-    let two = talk.send_with_admission("follow_up", "two").await;
-    let three = talk.send_with_admission("steer", "three").await;
-    let four = talk.send_with_admission("follow_up", "four").await;
-    let stop = talk.send_with_admission("interrupt", "stop that").await;
-    let last = talk.send_with_admission("follow_up", "last").await;
-    assert_eq!(talk.outcome(&one).await, "cancelled");
-    assert_eq!(talk.outcome(&stop).await, "replied: stopped");
-    assert_eq!(talk.outcome(&last).await, "replied: last done");
-    for said in [&two, &three, &four] {
-        talk.assert_folded(said, &stop).await;
+    let conversation = ScriptedConversation::with_plugins(script, vec![hold_tool_plugin(&barrier)]).await;
+    let one = conversation.send_message("one").await;
+    barrier.reached().await;
+    let two = conversation.send_with_admission("follow_up", "two").await;
+    let three = conversation.send_with_admission("steer", "three").await;
+    let four = conversation.send_with_admission("follow_up", "four").await;
+    let stop = conversation.send_with_admission("interrupt", "stop that").await;
+    let last = conversation.send_with_admission("follow_up", "last").await;
+    assert_eq!(conversation.outcome(&one).await, "cancelled");
+    assert_eq!(conversation.outcome(&stop).await, "replied: stopped");
+    assert_eq!(conversation.outcome(&last).await, "replied: last done");
+    for message in [&two, &three, &four] {
+        conversation.assert_folded(message, &stop).await;
     }
-    let requests = talk.requests();
+    let requests = conversation.requests();
     assert_eq!(requests[1][..2], ["user: one", "calls hold"]);
     assert!(requests[1][2].starts_with("tool: ") && requests[1][2].contains("interrupted"), "{requests:?}");
-    assert_eq!(requests[1][3], "user: two\nthree\nfour\nstop that", "everything in the order it was said");
+    assert_eq!(requests[1][3], "user: two\nthree\nfour\nstop that", "messages keep their order");
     assert_eq!(requests[2][4..], ["assistant: stopped", "user: last"]);
-    assert!(talk.wait_for_answer(&one).await.messages.is_empty(), "nothing went wrong: there is no notice");
-    talk.finish().await;
+    assert!(conversation.wait_for_answer(&one).await.messages.is_empty(), "a cancelled turn has no notice");
+    conversation.finish().await;
 }
 
 #[tokio::test]
-async fn t13_of_several_interruptions_the_newest_is_answered_and_a_command_keeps_its_place() {
-    let (gate, end) = (ReplyBarrier::new(), ReplyBarrier::new());
+async fn t13_the_newest_interruption_is_answered_and_a_command_keeps_its_place() {
+    let (barrier, end) = (ReplyBarrier::new(), ReplyBarrier::new());
     let script = vec![hold_tool_reply("call_1"), ScriptedReply::text("all done")];
-    let talk = ScriptedConversation::with_plugins(script, vec![hold_tool_plugin(&gate), gate_save_state(&end)]).await;
-    let one = talk.send_message("one").await;
-    gate.reached().await;
-    let handoff = talk.send_with_admission("interrupt", ",tape.handoff name=later").await;
+    let conversation =
+        ScriptedConversation::with_plugins(script, vec![hold_tool_plugin(&barrier), block_save_state(&end)]).await;
+    let one = conversation.send_message("one").await;
+    barrier.reached().await;
+    let handoff = conversation.send_with_admission("interrupt", ",tape.handoff name=later").await;
     end.reached().await;
-    let two = talk.send_with_admission("interrupt", "two").await;
-    let three = talk.send_with_admission("interrupt", "three").await;
+    let two = conversation.send_with_admission("interrupt", "two").await;
+    let three = conversation.send_with_admission("interrupt", "three").await;
     end.release();
-    assert_eq!(talk.outcome(&one).await, "cancelled");
-    assert!(talk.outcome(&handoff).await.starts_with("replied: "));
-    assert_eq!(talk.outcome(&three).await, "replied: all done");
-    talk.assert_folded(&two, &three).await;
-    let request = talk.requests()[1].clone();
-    assert!(request[0].starts_with("assistant: [Anchor created: later]"), "the command was first: {request:?}");
+    assert_eq!(conversation.outcome(&one).await, "cancelled");
+    assert!(conversation.outcome(&handoff).await.starts_with("replied: "));
+    assert_eq!(conversation.outcome(&three).await, "replied: all done");
+    conversation.assert_folded(&two, &three).await;
+    let request = conversation.requests()[1].clone();
+    assert!(request[0].starts_with("assistant: [Anchor created: later]"), "the command runs first: {request:?}");
     assert_eq!(request[1..], ["user: two\nthree"]);
-    talk.finish().await;
+    conversation.finish().await;
 }
 
 #[tokio::test]
-async fn a09_what_a_run_took_in_ends_with_it_when_it_is_interrupted() {
+async fn a09_ingested_messages_settle_with_their_interrupted_run() {
     let (first, second) = (ReplyBarrier::new(), ReplyBarrier::new());
     let script = vec![
         hold_tool_reply("call_1"),
         ScriptedReply::text("half of it").with_barrier(&second),
         ScriptedReply::text("stopped"),
     ];
-    let talk = ScriptedConversation::with_plugins(script, vec![hold_tool_plugin(&first)]).await;
-    let one = talk.send_message("one").await;
+    let conversation = ScriptedConversation::with_plugins(script, vec![hold_tool_plugin(&first)]).await;
+    let one = conversation.send_message("one").await;
     first.reached().await;
-    let two = talk.send_with_admission("steer", "two").await;
+    let two = conversation.send_with_admission("steer", "two").await;
     first.release();
     second.reached().await;
-    let stop = talk.send_with_admission("interrupt", "stop").await;
-    assert_eq!(talk.outcome(&stop).await, "replied: stopped");
-    assert_eq!(talk.outcome(&one).await, "cancelled");
-    talk.assert_folded(&two, &one).await;
-    talk.finish().await;
+    let stop = conversation.send_with_admission("interrupt", "stop").await;
+    assert_eq!(conversation.outcome(&stop).await, "replied: stopped");
+    assert_eq!(conversation.outcome(&one).await, "cancelled");
+    conversation.assert_folded(&two, &one).await;
+    conversation.finish().await;
 }
 
 #[tokio::test]
-async fn a09_a_message_that_is_being_taken_in_is_not_lost_when_the_run_is_interrupted() {
+async fn a09_a_message_is_not_lost_when_its_run_is_interrupted_during_ingest() {
     let (tool, prompt) = (ReplyBarrier::new(), ReplyBarrier::new());
-    let held = prompt.clone();
+    let prompt_barrier = prompt.clone();
     let slow = boxed_plugin("slow", move |hooks| {
-        let held = held.clone();
+        let prompt_barrier = prompt_barrier.clone();
         hooks.on(BuildPrompt, move |message: InboundEvent| {
-            let held = held.clone();
+            let prompt_barrier = prompt_barrier.clone();
             async move {
                 if message.input.plain_text() == "two" {
-                    held.wait_for_release().await;
+                    prompt_barrier.wait_for_release().await;
                 }
                 Ok(None)
             }
         });
     });
     let script = vec![hold_tool_reply("call_1"), ScriptedReply::text("stopped")];
-    let talk = ScriptedConversation::with_plugins(script, vec![hold_tool_plugin(&tool), slow]).await;
-    let one = talk.send_message("one").await;
+    let conversation = ScriptedConversation::with_plugins(script, vec![hold_tool_plugin(&tool), slow]).await;
+    let one = conversation.send_message("one").await;
     tool.reached().await;
-    let two = talk.send_with_admission("steer", "two").await;
-    let three = talk.send_with_admission("steer", "three").await;
+    let two = conversation.send_with_admission("steer", "two").await;
+    let three = conversation.send_with_admission("steer", "three").await;
     tool.release();
     prompt.reached().await;
-    let stop = talk.send_with_admission("interrupt", "stop").await;
-    assert_eq!(talk.outcome(&one).await, "cancelled");
+    let stop = conversation.send_with_admission("interrupt", "stop").await;
+    assert_eq!(conversation.outcome(&one).await, "cancelled");
     prompt.release();
-    assert_eq!(talk.outcome(&stop).await, "replied: stopped");
-    talk.assert_folded(&two, &stop).await;
-    talk.assert_folded(&three, &stop).await;
-    assert_eq!(talk.requests()[1].last().unwrap(), "user: two\nthree\nstop");
-    talk.finish().await;
+    assert_eq!(conversation.outcome(&stop).await, "replied: stopped");
+    conversation.assert_folded(&two, &stop).await;
+    conversation.assert_folded(&three, &stop).await;
+    assert_eq!(conversation.requests()[1].last().unwrap(), "user: two\nthree\nstop");
+    conversation.finish().await;
 }
 
 #[tokio::test]
-async fn t13_a_message_that_may_be_dropped_is_dropped_during_a_turn_and_served_after_it() {
-    let gate = ReplyBarrier::new();
-    let talk = ScriptedConversation::new(vec![
-        ScriptedReply::text("one done").with_barrier(&gate),
+async fn t13_a_droppable_message_is_dropped_during_a_turn_and_served_after_it() {
+    let barrier = ReplyBarrier::new();
+    let conversation = ScriptedConversation::new(vec![
+        ScriptedReply::text("one done").with_barrier(&barrier),
         ScriptedReply::text("three done"),
     ])
     .await;
-    let one = talk.send_message("one").await;
-    gate.reached().await;
-    let two = talk.send_with_admission("drop", "two").await;
-    assert_eq!(talk.outcome(&two).await, "dropped", "at once");
-    gate.release();
-    assert_eq!(talk.outcome(&one).await, "replied: one done");
-    let three = talk.send_with_admission("drop", "three").await;
-    assert_eq!(talk.outcome(&three).await, "replied: three done");
-    assert_eq!(talk.requests()[1], ["user: one", "assistant: one done", "user: three"]);
-    talk.finish().await;
+    let one = conversation.send_message("one").await;
+    barrier.reached().await;
+    let two = conversation.send_with_admission("drop", "two").await;
+    assert_eq!(conversation.outcome(&two).await, "dropped", "without waiting for the turn");
+    barrier.release();
+    assert_eq!(conversation.outcome(&one).await, "replied: one done");
+    let three = conversation.send_with_admission("drop", "three").await;
+    assert_eq!(conversation.outcome(&three).await, "replied: three done");
+    assert_eq!(conversation.requests()[1], ["user: one", "assistant: one done", "user: three"]);
+    conversation.finish().await;
 }
 
-/// What becomes of a message during a turn: the channel wants it dropped, `set` is what the configuration says.
-async fn admit_during_turn(set: Option<AdmissionMode>, hook: Option<AdmissionMode>) -> Outcome {
-    let gate = ReplyBarrier::new();
-    let wants = |admission| IntakeOptions { admission, debounce: None };
-    let desk = Arc::new(TestChannel::with_waiting_callers("desk").with_intake(wants(Some(AdmissionMode::Drop))));
-    let house = HostFixture::on_disk();
-    let hooked = boxed_plugin("hooked", move |hooks| {
+/// Outcome of a message during a turn: the channel asks to drop it, `configured` and `hook` may override that.
+async fn admit_during_turn(configured: Option<AdmissionMode>, hook: Option<AdmissionMode>) -> Outcome {
+    let barrier = ReplyBarrier::new();
+    let intake = |admission| IntakeOptions { admission, debounce: None };
+    let desk = Arc::new(TestChannel::with_waiting_callers("desk").with_intake(intake(Some(AdmissionMode::Drop))));
+    let fixture = HostFixture::on_disk();
+    let hook_plugin = boxed_plugin("hook", move |hooks| {
         use capstan::hooks::points::{AdmissionDecision, AdmitMessage};
         hooks.on(AdmitMessage, move || async move { Ok(hook.map(AdmissionDecision::WithMode)) });
     });
-    let building = house.host_builder().channel(&desk).plugin(hold_tool_plugin(&gate)).plugin(hooked);
-    let building = building.configure(|settings| {
-        settings.intake_overrides.insert("desk".into(), wants(set));
+    let builder = fixture.host_builder().channel(&desk).plugin(hold_tool_plugin(&barrier)).plugin(hook_plugin);
+    let builder = builder.configure(|options| {
+        options.intake_overrides.insert("desk".into(), intake(configured));
     });
-    let host = building.start().await;
+    let host = builder.start().await;
     let (one, two) = (Event::message("desk", "1", "[[tool:hold]]"), Event::message("desk", "1", "two"));
     submit(&host, &one).await;
-    gate.reached().await;
+    barrier.reached().await;
     submit(&host, &two).await;
-    if set == Some(AdmissionMode::Interrupt) {
+    if configured == Some(AdmissionMode::Interrupt) {
         let answer = desk.wait_for_answer(&one.event_id).await;
         assert_eq!(format_outcome(&answer.outcome), "cancelled");
     }
-    gate.release();
+    barrier.release();
     let outcome = desk.wait_for_answer(&two.event_id).await.outcome;
     desk.wait_for_answer(&one.event_id).await;
-    house.assert_settled().await;
+    fixture.assert_settled().await;
     host.stop().await.unwrap();
     outcome
 }
 
 #[tokio::test]
-async fn c04_the_hook_goes_before_the_configuration_and_that_before_the_channel() {
-    assert_eq!(admit_during_turn(None, None).await, Outcome::Dropped, "the channel's own wish");
+async fn c04_the_hook_overrides_the_configuration_which_overrides_the_channel() {
+    assert_eq!(admit_during_turn(None, None).await, Outcome::Dropped, "the mode of the channel");
     let steered = admit_during_turn(Some(AdmissionMode::Steer), None).await;
-    assert_eq!(steered.name(), "folded", "the configuration says otherwise");
-    let interrupts = admit_during_turn(Some(AdmissionMode::Interrupt), None).await;
-    assert_eq!(interrupts.name(), "replied");
-    let followed = admit_during_turn(Some(AdmissionMode::Steer), Some(AdmissionMode::FollowUp)).await;
-    assert_eq!(followed.name(), "replied", "the hook says otherwise");
+    assert_eq!(steered.name(), "folded", "the configuration overrides the channel");
+    let interrupted = admit_during_turn(Some(AdmissionMode::Interrupt), None).await;
+    assert_eq!(interrupted.name(), "replied");
+    let followed_up = admit_during_turn(Some(AdmissionMode::Steer), Some(AdmissionMode::FollowUp)).await;
+    assert_eq!(followed_up.name(), "replied", "the hook overrides the configuration");
 }

@@ -1,5 +1,5 @@
-//! What is said under one binding is never done under another (G2, G5): several people with bindings of their own in one
-//! session, for each way of admission.
+//! Messages are never served under the binding of another person (G2, G5): several people with their own bindings in one
+//! session, for each admission mode.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,46 +18,46 @@ use futures::StreamExt as _;
 use crate::host_fixture::{HostFixture, boxed_plugin, format_outcome, submit};
 use crate::test_channel::TestChannel;
 
-/// Once its gate is open, says under which binding it runs, what it was told, and what it was told meanwhile.
+/// Runner that replies with its binding, its message and its steering messages after the release of its barrier.
 struct BindingEchoRunner(ReplyBarrier);
 
 impl Runner for BindingEchoRunner {
     fn descriptor(&self) -> Descriptor {
-        let mut descriptor = Descriptor::new("test:says", "says");
+        let mut descriptor = Descriptor::new("test:echo", "echo");
         descriptor.permissions = PermissionSet { steering: true, ..PermissionSet::none() };
         descriptor.capabilities.effects_through_host = true;
         descriptor
     }
 
     fn run(&self, context: RunContext, api: RunApi) -> ResultStream {
-        let gate = self.0.clone();
+        let barrier = self.0.clone();
         let results = async move {
-            gate.wait_for_release().await;
-            let mut told = vec![context.input.plain_text().replace('\n', "+")];
-            told.extend(api.steering.take().await.unwrap().iter().map(Content::text));
-            let said = format!("{}: {}", context.trigger.binding_id, told.join("+"));
-            let said = ResultBody::MessageCompleted { content: said.into(), provider_meta: Default::default() };
-            futures::stream::iter([said.into(), ResultBody::RunCompleted { silent: false }.into()])
+            barrier.wait_for_release().await;
+            let mut texts = vec![context.input.plain_text().replace('\n', "+")];
+            texts.extend(api.steering.take().await.unwrap().iter().map(Content::text));
+            let text = format!("{}: {}", context.trigger.binding_id, texts.join("+"));
+            let message = ResultBody::MessageCompleted { content: text.into(), provider_meta: Default::default() };
+            futures::stream::iter([message.into(), ResultBody::RunCompleted { silent: false }.into()])
         };
         futures::stream::once(results).flatten().boxed()
     }
 }
 
-fn binding_echo_plugin(gate: &ReplyBarrier) -> Box<dyn Plugin> {
-    let runner: Arc<dyn Runner> = Arc::new(BindingEchoRunner(gate.clone()));
-    boxed_plugin("says", move |hooks: &mut HookRegistrar| {
+fn binding_echo_plugin(barrier: &ReplyBarrier) -> Box<dyn Plugin> {
+    let runner: Arc<dyn Runner> = Arc::new(BindingEchoRunner(barrier.clone()));
+    boxed_plugin("echo", move |hooks: &mut HookRegistrar| {
         let runner = Arc::clone(&runner);
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
     })
 }
 
-/// The binding of one person.
+/// Binding of one person.
 fn actor_binding(actor: &str) -> Binding {
     let (channel, actor_id) = (Some("desk".into()), Some(actor.to_owned()));
     Binding {
         binding_id: actor.into(),
         scope: BindingScope { channel, actor_id, ..BindingScope::default() },
-        runner_id: "test:says".into(),
+        runner_id: "test:echo".into(),
         ..capstan_policy::default_binding()
     }
 }
@@ -71,40 +71,40 @@ fn member_joined(actor: &str) -> Event {
     Event { event_type: "group.member_joined".to_owned(), ..actor_message(actor, "joined") }
 }
 
-/// A session with people that have bindings, and one that has none.
+/// Session with people who have bindings, and one who has none.
 struct SharedSession {
-    house: HostFixture,
+    fixture: HostFixture,
     host: Host,
-    desk: Arc<TestChannel>,
-    gate: ReplyBarrier,
+    channel: Arc<TestChannel>,
+    barrier: ReplyBarrier,
 }
 
 impl SharedSession {
     async fn with_intake(intake: IntakeOptions) -> Self {
-        let (house, gate) = (HostFixture::in_memory(), ReplyBarrier::new());
-        let desk = Arc::new(TestChannel::with_waiting_callers("desk").with_intake(intake));
-        let host = house.host_builder().channel(&desk).plugin(binding_echo_plugin(&gate)).start().await;
+        let (fixture, barrier) = (HostFixture::in_memory(), ReplyBarrier::new());
+        let channel = Arc::new(TestChannel::with_waiting_callers("desk").with_intake(intake));
+        let host = fixture.host_builder().channel(&channel).plugin(binding_echo_plugin(&barrier)).start().await;
         for actor in ["ann", "bob"] {
             host.bindings().save(&actor_binding(actor), &host.runners()).await.unwrap();
         }
         host.bindings().set_enabled(&"default".into(), false, &host.runners()).await.unwrap();
-        Self { house, host, desk, gate }
+        Self { fixture, host, channel, barrier }
     }
 
-    /// What became of each of these, of which the first has begun its turn when the others come.
+    /// Outcomes of `events`; the turn of the first has started when the others are submitted.
     async fn outcomes(self, events: &[Event]) -> Vec<String> {
         for (number, event) in events.iter().enumerate() {
             submit(&self.host, event).await;
             if number == 0 {
-                self.gate.reached().await;
+                self.barrier.reached().await;
             }
         }
-        self.gate.release();
+        self.barrier.release();
         let mut outcomes = Vec::new();
         for event in events {
-            outcomes.push(format_outcome(&self.desk.wait_for_answer(&event.event_id).await.outcome));
+            outcomes.push(format_outcome(&self.channel.wait_for_answer(&event.event_id).await.outcome));
         }
-        self.house.assert_settled().await;
+        self.fixture.assert_settled().await;
         self.host.stop().await.unwrap();
         outcomes
     }
@@ -115,49 +115,49 @@ async fn admission_outcomes(mode: AdmissionMode, events: &[Event]) -> Vec<String
 }
 
 #[tokio::test(start_paused = true)]
-async fn g05_what_comes_meanwhile_is_never_done_under_the_binding_of_another() {
+async fn g05_a_message_during_a_turn_is_never_served_under_another_binding() {
     use AdmissionMode::{Collect, FollowUp, Interrupt, Steer};
-    let alone = |actor: &str, text: &str| format!("replied: {actor}: {text}");
+    let replied = |actor: &str, text: &str| format!("replied: {actor}: {text}");
     let folded = || "folded".to_owned();
     let silent = || "silent".to_owned();
     let cancelled = || "cancelled".to_owned();
     let (one, two, three) = (actor_message("ann", "one"), actor_message("bob", "two"), actor_message("ann", "three"));
-    let each = vec![alone("ann", "one"), alone("bob", "two"), alone("ann", "three")];
-    let (more, nobody) = (actor_message("ann", "more"), actor_message("eve", "nobody"));
+    let each = vec![replied("ann", "one"), replied("bob", "two"), replied("ann", "three")];
+    let (more, unbound) = (actor_message("ann", "more"), actor_message("eve", "unbound"));
     let cases = [
         (FollowUp, vec![&one, &two, &three], each.clone()),
-        (Steer, vec![&one, &more], vec![alone("ann", "one+more"), folded()]),
+        (Steer, vec![&one, &more], vec![replied("ann", "one+more"), folded()]),
         (Steer, vec![&one, &two, &three], each.clone()),
-        (Steer, vec![&one, &more, &two], vec![alone("ann", "one+more"), folded(), alone("bob", "two")]),
-        (Steer, vec![&one, &nobody, &three], vec![alone("ann", "one"), silent(), alone("ann", "three")]),
-        (Collect, vec![&one, &more, &three], vec![alone("ann", "one"), folded(), alone("ann", "more+three")]),
+        (Steer, vec![&one, &more, &two], vec![replied("ann", "one+more"), folded(), replied("bob", "two")]),
+        (Steer, vec![&one, &unbound, &three], vec![replied("ann", "one"), silent(), replied("ann", "three")]),
+        (Collect, vec![&one, &more, &three], vec![replied("ann", "one"), folded(), replied("ann", "more+three")]),
         (Collect, vec![&one, &two, &three], each),
         (
             Collect,
             vec![&one, &more, &three, &two],
-            vec![alone("ann", "one"), folded(), alone("ann", "more+three"), alone("bob", "two")],
+            vec![replied("ann", "one"), folded(), replied("ann", "more+three"), replied("bob", "two")],
         ),
-        (Collect, vec![&one, &nobody, &three], vec![alone("ann", "one"), silent(), alone("ann", "three")]),
-        (Interrupt, vec![&one, &three], vec![cancelled(), alone("ann", "three")]),
-        (Interrupt, vec![&one, &two], vec![alone("ann", "one"), alone("bob", "two")]),
-        (Interrupt, vec![&one, &two, &three], vec![cancelled(), alone("bob", "two"), alone("ann", "three")]),
-        (Interrupt, vec![&one, &nobody], vec![alone("ann", "one"), silent()]),
-        (Interrupt, vec![&one, &nobody, &three], vec![cancelled(), silent(), alone("ann", "three")]),
+        (Collect, vec![&one, &unbound, &three], vec![replied("ann", "one"), silent(), replied("ann", "three")]),
+        (Interrupt, vec![&one, &three], vec![cancelled(), replied("ann", "three")]),
+        (Interrupt, vec![&one, &two], vec![replied("ann", "one"), replied("bob", "two")]),
+        (Interrupt, vec![&one, &two, &three], vec![cancelled(), replied("bob", "two"), replied("ann", "three")]),
+        (Interrupt, vec![&one, &unbound], vec![replied("ann", "one"), silent()]),
+        (Interrupt, vec![&one, &unbound, &three], vec![cancelled(), silent(), replied("ann", "three")]),
     ];
-    for (mode, events, wanted) in cases {
+    for (mode, events, expected) in cases {
         let events: Vec<Event> = events.into_iter().cloned().collect();
         let texts: Vec<&str> = events.iter().map(|event| event.input.plain_text()).collect();
-        assert_eq!(admission_outcomes(mode, &events).await, wanted, "{mode:?} {texts:?}");
+        assert_eq!(admission_outcomes(mode, &events).await, expected, "{mode:?} {texts:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn g05_what_is_held_back_together_is_not_done_under_one_binding() {
+async fn g05_debounced_messages_keep_their_own_bindings() {
     let seconds = Duration::from_secs;
     let debounce = DebounceOptions { quiet_period: seconds(2), max_wait: seconds(10), active_window: None };
     let intake = IntakeOptions { admission: None, debounce: Some(debounce) };
-    let room = SharedSession::with_intake(intake).await;
-    room.gate.release();
+    let session = SharedSession::with_intake(intake).await;
+    session.barrier.release();
     let events = [
         actor_message("ann", "one"),
         actor_message("ann", "more"),
@@ -165,21 +165,21 @@ async fn g05_what_is_held_back_together_is_not_done_under_one_binding() {
         actor_message("ann", "three"),
     ];
     for event in &events {
-        submit(&room.host, event).await;
+        submit(&session.host, event).await;
     }
     let mut outcomes = Vec::new();
     for event in &events {
-        outcomes.push(format_outcome(&room.desk.wait_for_answer(&event.event_id).await.outcome));
+        outcomes.push(format_outcome(&session.channel.wait_for_answer(&event.event_id).await.outcome));
     }
-    let wanted = ["folded", "replied: ann: one+more", "replied: bob: two", "replied: ann: three"];
-    assert_eq!(outcomes, wanted);
-    room.house.assert_settled().await;
-    room.host.stop().await.unwrap();
+    let expected = ["folded", "replied: ann: one+more", "replied: bob: two", "replied: ann: three"];
+    assert_eq!(outcomes, expected);
+    session.fixture.assert_settled().await;
+    session.host.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn g02_each_event_is_matched_by_what_it_says_itself() {
-    let room =
+async fn g02_each_collected_event_is_matched_by_its_own_fields() {
+    let session =
         SharedSession::with_intake(IntakeOptions { admission: Some(AdmissionMode::Collect), debounce: None }).await;
     let contains = |text: &str| EventFilter {
         field: "input.text".to_owned(),
@@ -188,41 +188,41 @@ async fn g02_each_event_is_matched_by_what_it_says_itself() {
         exists: None,
     };
     let sesame = Binding { binding_id: "sesame".into(), filters: vec![contains("sesame")], ..actor_binding("ann") };
-    room.host.bindings().save(&sesame, &room.host.runners()).await.unwrap();
+    session.host.bindings().save(&sesame, &session.host.runners()).await.unwrap();
     let events = [actor_message("ann", "one"), actor_message("ann", "open sesame"), actor_message("ann", "and bash")];
-    let wanted = ["replied: ann: one", "replied: sesame: open sesame", "replied: ann: and bash"];
-    assert_eq!(room.outcomes(&events).await, wanted);
+    let expected = ["replied: ann: one", "replied: sesame: open sesame", "replied: ann: and bash"];
+    assert_eq!(session.outcomes(&events).await, expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn g01_what_is_no_message_has_a_run_of_its_own_whatever_comes_after_it() {
+async fn g01_an_event_that_is_not_a_message_gets_its_own_run() {
     use AdmissionMode::Interrupt;
-    let wanted = ["cancelled", "replied: ann: joined", "replied: ann: stop"];
+    let expected = ["cancelled", "replied: ann: joined", "replied: ann: stop"];
     assert_eq!(
         admission_outcomes(
             Interrupt,
             &[actor_message("ann", "one"), member_joined("ann"), actor_message("ann", "stop")]
         )
         .await,
-        wanted
+        expected
     );
-    let wanted = ["replied: ann: one", "replied: ann: joined"];
+    let expected = ["replied: ann: one", "replied: ann: joined"];
     assert_eq!(
         admission_outcomes(Interrupt, &[actor_message("ann", "one"), member_joined("ann")]).await,
-        wanted,
-        "nor does it interrupt"
+        expected,
+        "the event does not interrupt"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn g02_an_event_that_waits_has_the_binding_there_is_when_its_turn_begins() {
-    let room = SharedSession::with_intake(IntakeOptions::default()).await;
+async fn g02_a_queued_event_gets_the_binding_in_force_when_its_turn_starts() {
+    let session = SharedSession::with_intake(IntakeOptions::default()).await;
     let (one, two) = (actor_message("ann", "one"), actor_message("bob", "two"));
-    submit(&room.host, &one).await;
-    room.gate.reached().await;
-    submit(&room.host, &two).await;
-    room.host.bindings().remove(&"bob".into()).await.unwrap();
-    room.gate.release();
-    assert_eq!(format_outcome(&room.desk.wait_for_answer(&two.event_id).await.outcome), "silent");
-    room.host.stop().await.unwrap();
+    submit(&session.host, &one).await;
+    session.barrier.reached().await;
+    submit(&session.host, &two).await;
+    session.host.bindings().remove(&"bob".into()).await.unwrap();
+    session.barrier.release();
+    assert_eq!(format_outcome(&session.channel.wait_for_answer(&two.event_id).await.outcome), "silent");
+    session.host.stop().await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! Messages that are held back for a while, and what is overheard (C3). On paused time.
+//! Debounced messages and messages to others (C3), on a paused clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,20 +14,20 @@ use tokio::time::{Instant, sleep};
 use crate::host_fixture::{HostFixture, boxed_plugin, format_outcome, submit};
 use crate::test_channel::TestChannel;
 
-/// Quiet for 2 s, at most 10 s, others are let in for 60 s.
+/// Quiet period of 2 s, maximum wait of 10 s, active window of 60 s.
 fn debounce_options() -> DebounceOptions {
     let seconds = Duration::from_secs;
     DebounceOptions { quiet_period: seconds(2), max_wait: seconds(10), active_window: Some(seconds(60)) }
 }
 
-/// Answers with what it was told.
+/// Plugin whose model stage echoes the prompt.
 fn echo_plugin() -> Box<dyn Plugin> {
     boxed_plugin("echo", |hooks| {
         hooks.on(RunModel, |prompt: PromptContent| async move { Ok(Some(format!("re: {}", prompt.text()))) });
     })
 }
 
-/// A group chat on a channel that holds messages back.
+/// Group chat on a channel with debounce.
 struct DebouncedGroup {
     fixture: HostFixture,
     host: Host,
@@ -37,19 +37,19 @@ struct DebouncedGroup {
 
 impl DebouncedGroup {
     async fn new(admission: Option<AdmissionMode>) -> Self {
-        let desk = TestChannel::with_waiting_callers("desk")
+        let channel = TestChannel::with_waiting_callers("desk")
             .with_intake(IntakeOptions { admission, debounce: Some(debounce_options()) });
-        let (house, desk) = (HostFixture::in_memory(), Arc::new(desk));
-        let host = house.host_builder().channel(&desk).plugin(echo_plugin()).start().await;
-        Self { fixture: house, host, channel: desk, started_at: Instant::now() }
+        let (fixture, channel) = (HostFixture::in_memory(), Arc::new(channel));
+        let host = fixture.host_builder().channel(&channel).plugin(echo_plugin()).start().await;
+        Self { fixture, host, channel, started_at: Instant::now() }
     }
 
-    /// Says something to the bot, so many seconds after the beginning.
+    /// Sends a message to the bot at this second after the start.
     async fn send_addressed(&self, second: u64, text: &str) -> Event {
         self.submit(second, Event::message("desk", "group", text)).await
     }
 
-    /// Says something to somebody else.
+    /// Sends a message to another person.
     async fn send_unaddressed(&self, second: u64, text: &str) -> Event {
         let mut event = Event::message("desk", "group", text);
         event.metadata.insert(Event::ADDRESSED_KEY.to_owned(), false.into());
@@ -82,13 +82,13 @@ impl DebouncedGroup {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c03_messages_that_follow_one_another_closely_become_one_turn() {
+async fn c03_messages_within_the_quiet_period_become_one_turn() {
     let group = DebouncedGroup::new(None).await;
     let one = group.send_addressed(0, "one").await;
     let two = group.send_addressed(1, "two").await;
     let three = group.send_addressed(2, "three").await;
     assert_eq!(format_outcome(&group.outcome(&three).await), "replied: re: one\ntwo\nthree");
-    assert_eq!(group.elapsed_seconds(), 4, "two seconds after the last");
+    assert_eq!(group.elapsed_seconds(), 4, "two seconds after the last message");
     group.assert_folded(&one, &three).await;
     group.assert_folded(&two, &three).await;
     let later = group.send_addressed(30, "later").await;
@@ -97,7 +97,7 @@ async fn c03_messages_that_follow_one_another_closely_become_one_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c03_whoever_never_stops_talking_is_answered_after_the_maximum_wait() {
+async fn c03_an_endless_series_of_messages_is_answered_after_the_maximum_wait() {
     let group = DebouncedGroup::new(None).await;
     let mut events = Vec::new();
     for second in 0..=9 {
@@ -113,29 +113,29 @@ async fn c03_whoever_never_stops_talking_is_answered_after_the_maximum_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c03_commands_are_not_held_back() {
+async fn c03_commands_are_not_debounced() {
     let group = DebouncedGroup::new(None).await;
     let one = group.send_addressed(0, "one").await;
     let command = group.send_addressed(1, ",tape.info").await;
     group.outcome(&command).await;
-    assert_eq!(group.elapsed_seconds(), 1, "at once");
+    assert_eq!(group.elapsed_seconds(), 1, "the command does not wait");
     assert_eq!(group.fixture.outcome(&one).await, None);
     assert_eq!(format_outcome(&group.outcome(&one).await), "replied: re: one");
-    assert_eq!(group.elapsed_seconds(), 2, "as if there had been no command");
+    assert_eq!(group.elapsed_seconds(), 2, "the command does not affect the debounce");
     group.finish().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn c03_what_is_overheard_is_taken_in_while_the_conversation_is_active_and_dropped_otherwise() {
+async fn c03_unaddressed_messages_are_ingested_in_the_active_window_only() {
     let group = DebouncedGroup::new(None).await;
     let chatter = group.send_unaddressed(0, "nice weather").await;
     assert_eq!(group.outcome(&chatter).await, Outcome::Dropped);
-    let asked = group.send_addressed(5, "bot, what is this?").await;
+    let question = group.send_addressed(5, "bot, what is this?").await;
     let more = group.send_unaddressed(6, "the blue one").await;
-    // What was overheard came last, and waits for as long as it may.
+    // The unaddressed message is the last one, and waits for the maximum time.
     assert_eq!(format_outcome(&group.outcome(&more).await), "replied: re: bot, what is this?\nthe blue one");
     assert_eq!(group.elapsed_seconds(), 15);
-    group.assert_folded(&asked, &more).await;
+    group.assert_folded(&question, &more).await;
     let still = group.send_unaddressed(40, "still with us").await;
     assert_eq!(format_outcome(&group.outcome(&still).await), "replied: re: still with us");
     let late = group.send_unaddressed(70, "bye").await;
@@ -144,11 +144,11 @@ async fn c03_what_is_overheard_is_taken_in_while_the_conversation_is_active_and_
 }
 
 #[tokio::test(start_paused = true)]
-async fn t13_a_session_that_only_waits_is_not_busy() {
+async fn t13_a_debouncing_session_is_not_busy() {
     let group = DebouncedGroup::new(Some(AdmissionMode::Drop)).await;
     let one = group.send_addressed(0, "one").await;
     let two = group.send_addressed(1, "two").await;
-    assert_eq!(format_outcome(&group.outcome(&two).await), "replied: re: one\ntwo", "nothing went on when it came");
+    assert_eq!(format_outcome(&group.outcome(&two).await), "replied: re: one\ntwo", "no turn was running");
     group.assert_folded(&one, &two).await;
     let three = group.send_addressed(20, "three").await;
     assert_eq!(format_outcome(&group.outcome(&three).await), "replied: re: three", "the turn was over");
@@ -156,36 +156,36 @@ async fn t13_a_session_that_only_waits_is_not_busy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn h02_admit_message_is_told_whether_a_turn_is_going_on() {
-    let seen: Arc<std::sync::Mutex<Vec<bool>>> = Arc::default();
-    let gate = capstan_testing::ReplyBarrier::new();
-    let (told, held) = (Arc::clone(&seen), gate.clone());
-    let watches = boxed_plugin("watches", move |hooks| {
-        let (told, held) = (Arc::clone(&told), held.clone());
+async fn h02_admit_message_receives_the_busy_state_of_the_session() {
+    let busy_states: Arc<std::sync::Mutex<Vec<bool>>> = Arc::default();
+    let barrier = capstan_testing::ReplyBarrier::new();
+    let (hook_states, hook_barrier) = (Arc::clone(&busy_states), barrier.clone());
+    let recorder = boxed_plugin("recorder", move |hooks| {
+        let (hook_states, hook_barrier) = (Arc::clone(&hook_states), hook_barrier.clone());
         hooks.on(AdmitMessage, move |busy: SessionBusy| {
-            told.lock().unwrap().push(busy.0);
+            hook_states.lock().unwrap().push(busy.0);
             async { Ok(None) }
         });
         hooks.on(RunModel, move |prompt: PromptContent| {
-            let held = held.clone();
+            let hook_barrier = hook_barrier.clone();
             async move {
-                held.wait_for_release().await;
+                hook_barrier.wait_for_release().await;
                 Ok(Some(prompt.text()))
             }
         });
     });
-    let (house, desk) = (HostFixture::in_memory(), Arc::new(TestChannel::with_waiting_callers("desk")));
-    let host = house.host_builder().channel(&desk).plugin(watches).start().await;
+    let (fixture, desk) = (HostFixture::in_memory(), Arc::new(TestChannel::with_waiting_callers("desk")));
+    let host = fixture.host_builder().channel(&desk).plugin(recorder).start().await;
     let [one, two, three] = ["one", "two", "three"].map(|text| Event::message("desk", "1", text));
     submit(&host, &one).await;
-    gate.reached().await;
+    barrier.reached().await;
     submit(&host, &two).await;
-    gate.release();
+    barrier.release();
     desk.wait_for_answer(&two.event_id).await;
     submit(&host, &three).await;
     desk.wait_for_answer(&three.event_id).await;
     sleep(Duration::from_secs(1)).await;
-    assert_eq!(*seen.lock().unwrap(), [false, true, false]);
-    house.assert_settled().await;
+    assert_eq!(*busy_states.lock().unwrap(), [false, true, false]);
+    fixture.assert_settled().await;
     host.stop().await.unwrap();
 }

@@ -1,5 +1,5 @@
-//! Outbound messages: retried with backoff, in order per chat, at least once, and never to somebody else (X3). On paused
-//! time.
+//! Outbound messages: retried with backoff, in order per chat, at least once, and only to their own chat (X3). On a paused
+//! clock.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -17,18 +17,18 @@ use futures::FutureExt as _;
 use crate::host_fixture::{HostFixture, boxed_plugin, serve_in_background, submit};
 use crate::test_channel::{ChannelFuture, ChannelRequest, TestChannel};
 
-/// Fails the first so many sends to each chat like this.
+/// Behaviour that replaces the first sends to each chat with `failure`.
 fn fail_first_sends(
-    times: &[(&'static str, u32)],
-    how: fn() -> ChannelFuture,
+    counts: &[(&'static str, u32)],
+    failure: fn() -> ChannelFuture,
 ) -> impl Fn(&ChannelRequest) -> Option<ChannelFuture> + Send + Sync + 'static {
-    let left: Mutex<HashMap<&str, u32>> = Mutex::new(times.iter().copied().collect());
-    move |asked| {
-        let ChannelRequest::Send(message) = asked else { return None };
-        let mut left = left.lock().unwrap();
-        let left = left.get_mut(message.chat_id.as_str()).filter(|left| **left > 0)?;
-        *left -= 1;
-        Some(how())
+    let remaining: Mutex<HashMap<&str, u32>> = Mutex::new(counts.iter().copied().collect());
+    move |request| {
+        let ChannelRequest::Send(message) = request else { return None };
+        let mut remaining = remaining.lock().unwrap();
+        let remaining = remaining.get_mut(message.chat_id.as_str()).filter(|remaining| **remaining > 0)?;
+        *remaining -= 1;
+        Some(failure())
     }
 }
 
@@ -36,7 +36,7 @@ fn send_failure() -> ChannelFuture {
     async { Err(ChannelError::new("phone".into(), "no network")) }.boxed()
 }
 
-/// Answers with what it was told.
+/// Plugin whose model stage echoes the prompt.
 fn echo_plugin() -> Box<dyn Plugin> {
     use capstan::hooks::args::PromptContent;
     boxed_plugin("echo", |hooks| {
@@ -44,70 +44,74 @@ fn echo_plugin() -> Box<dyn Plugin> {
     })
 }
 
-async fn outbox_statuses(house: &HostFixture, event: &Event) -> Vec<OutboxStatus> {
-    let rows = house.store().outbox_records(&EventKey::from(event)).collect().await.unwrap();
+async fn outbox_statuses(fixture: &HostFixture, event: &Event) -> Vec<OutboxStatus> {
+    let rows = fixture.store().outbox_records(&EventKey::from(event)).collect().await.unwrap();
     rows.into_iter().map(|row| row.status).collect()
 }
 
-/// Waits until no message waits any more; time passes meanwhile.
-async fn wait_until_delivered(house: &HostFixture) {
-    while !house.store().pending_outbound().collect().await.unwrap().is_empty() {
+/// Waits until no message is pending; the paused clock advances meanwhile.
+async fn wait_until_delivered(fixture: &HostFixture) {
+    while !fixture.store().pending_outbound().collect().await.unwrap().is_empty() {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn x03_a_message_is_tried_again_with_growing_waits_in_order_and_no_other_chat_waits() {
-    let (house, phone) = (
+async fn x03_a_message_is_retried_with_backoff_in_order_without_delaying_other_chats() {
+    let (fixture, phone) = (
         HostFixture::in_memory(),
         Arc::new(TestChannel::new("phone").with_behaviour(fail_first_sends(&[("a", 4)], send_failure))),
     );
-    let host = house.host_builder().channel(&phone).plugin(echo_plugin()).start().await;
-    let begun = tokio::time::Instant::now();
+    let host = fixture.host_builder().channel(&phone).plugin(echo_plugin()).start().await;
+    let started = tokio::time::Instant::now();
     let event = Event::message("phone", "a", "one");
     let served = host.serve(event.clone()).await.unwrap();
-    assert_eq!(served.delivery_errors, ["no network"], "whoever waits is told of the first attempt");
+    assert_eq!(served.delivery_errors, ["no network"], "the caller gets the error of the first attempt");
     submit(&host, &Event::message("phone", "a", "two")).await;
     host.serve(Event::message("phone", "b", "hello")).await.unwrap();
     assert_eq!(phone.sent(), ["b: re: hello"]);
-    assert!(begun.elapsed() < Duration::from_millis(500), "the other chat did not wait");
+    assert!(started.elapsed() < Duration::from_millis(500), "the other chat did not wait");
     phone.wait_until_sent(3).await;
     assert_eq!(phone.sent(), ["b: re: hello", "a: re: one", "a: re: two"]);
-    // 1, 2, 4 and 8 seconds, each at least half and at most one and a half times as long.
-    let took = phone.sent_messages()[1].at.duration_since(begun).as_secs_f64();
-    assert!((7.5..=22.5).contains(&took), "{took}");
-    wait_until_delivered(&house).await;
-    assert_eq!(outbox_statuses(&house, &event).await, [OutboxStatus::sent()], "each attempt is known to have failed");
+    // Delays of 1, 2, 4 and 8 seconds, each with jitter between half and one and a half.
+    let delay = phone.sent_messages()[1].at.duration_since(started).as_secs_f64();
+    assert!((7.5..=22.5).contains(&delay), "{delay}");
+    wait_until_delivered(&fixture).await;
+    assert_eq!(
+        outbox_statuses(&fixture, &event).await,
+        [OutboxStatus::sent()],
+        "every failed attempt is known to have failed"
+    );
     assert!(!phone.sent_messages()[1].message.is_possible_duplicate());
     host.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn x03_a_message_that_can_never_be_sent_is_given_up_and_keeps_its_text() {
-    let hopeless = || async { Err(ChannelError::permanent("phone".into(), "the chat is gone")) }.boxed();
-    let (house, phone) = (
+async fn x03_a_permanently_failing_message_is_given_up_and_keeps_its_text() {
+    let permanent_failure = || async { Err(ChannelError::permanent("phone".into(), "the chat is gone")) }.boxed();
+    let (fixture, phone) = (
         HostFixture::in_memory(),
-        Arc::new(TestChannel::new("phone").with_behaviour(fail_first_sends(&[("a", 1)], hopeless))),
+        Arc::new(TestChannel::new("phone").with_behaviour(fail_first_sends(&[("a", 1)], permanent_failure))),
     );
-    let host = house.host_builder().channel(&phone).plugin(echo_plugin()).start().await;
+    let host = fixture.host_builder().channel(&phone).plugin(echo_plugin()).start().await;
     let event = Event::message("phone", "a", "one");
     let served = host.serve(event.clone()).await.unwrap();
     assert_eq!(served.delivery_errors, ["the chat is gone"]);
     host.serve(Event::message("phone", "a", "two")).await.unwrap();
-    assert_eq!(phone.sent(), ["a: re: two"], "what follows is not held up");
+    assert_eq!(phone.sent(), ["a: re: two"], "later messages are not blocked");
     assert_eq!(
-        outbox_statuses(&house, &event).await,
+        outbox_statuses(&fixture, &event).await,
         [OutboxStatus::Undelivered { reason: "the chat is gone".to_owned() }]
     );
-    let rows = house.store().outbox_records(&EventKey::from(&event)).collect().await.unwrap();
+    let rows = fixture.store().outbox_records(&EventKey::from(&event)).collect().await.unwrap();
     assert_eq!(rows[0].message.content.text(), "re: one");
-    assert_eq!(house.outcome(&event).await, Some(Outcome::Replied { text: "re: one".to_owned() }));
+    assert_eq!(fixture.outcome(&event).await, Some(Outcome::Replied { text: "re: one".to_owned() }));
     host.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn x03_a_message_whose_fate_is_unknown_is_sent_again_and_marked() {
-    let unknown = [
+async fn x03_a_message_with_an_unknown_fate_is_resent_as_a_possible_duplicate() {
+    let failures = [
         (|| std::future::pending().boxed()) as fn() -> ChannelFuture,
         || async { panic!("broken") }.boxed(),
         || {
@@ -115,112 +119,112 @@ async fn x03_a_message_whose_fate_is_unknown_is_sent_again_and_marked() {
                 .boxed()
         },
     ];
-    for how in unknown {
-        let (house, phone) = (
+    for failure in failures {
+        let (fixture, phone) = (
             HostFixture::in_memory(),
-            Arc::new(TestChannel::new("phone").with_behaviour(fail_first_sends(&[("a", 1)], how))),
+            Arc::new(TestChannel::new("phone").with_behaviour(fail_first_sends(&[("a", 1)], failure))),
         );
-        let host = house.host_builder().channel(&phone).plugin(echo_plugin()).start().await;
+        let host = fixture.host_builder().channel(&phone).plugin(echo_plugin()).start().await;
         let event = Event::message("phone", "a", "one");
         submit(&host, &event).await;
         phone.wait_until_sent(1).await;
         assert!(phone.sent_messages()[0].message.is_possible_duplicate());
-        wait_until_delivered(&house).await;
-        assert_eq!(outbox_statuses(&house, &event).await, [OutboxStatus::Sent { possible_duplicate: true }]);
+        wait_until_delivered(&fixture).await;
+        assert_eq!(outbox_statuses(&fixture, &event).await, [OutboxStatus::Sent { possible_duplicate: true }]);
         host.stop().await.unwrap();
     }
 }
 
-/// A house in which a process died with these messages unsent, on a phone that did not work.
+/// Fixture in which a stopped host left these messages unsent, because its channel failed.
 async fn fixture_with_unsent(events: &[Event]) -> HostFixture {
-    let (house, broken) = (
+    let (fixture, broken) = (
         HostFixture::in_memory(),
-        Arc::new(TestChannel::new("phone").with_behaviour(|asked| match asked {
+        Arc::new(TestChannel::new("phone").with_behaviour(|request| match request {
             ChannelRequest::Send(_) => Some(send_failure()),
             _ => None,
         })),
     );
-    let host = house.host_builder().channel(&broken).plugin(echo_plugin()).start().await;
+    let host = fixture.host_builder().channel(&broken).plugin(echo_plugin()).start().await;
     for event in events {
         submit(&host, event).await;
     }
-    while house.store().pending_outbound().collect().await.unwrap().len() < events.len() {
+    while fixture.store().pending_outbound().collect().await.unwrap().len() < events.len() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     host.stop().await.unwrap();
-    house
+    fixture
 }
 
 #[tokio::test(start_paused = true)]
-async fn x03_what_a_dead_process_did_not_send_is_sent_at_the_next_start_in_order_and_marked() {
+async fn x03_unsent_messages_of_a_dead_process_are_sent_in_order_as_possible_duplicates() {
     let events: Vec<Event> = (1..=3).map(|n| Event::message("phone", "a", format!("{n}"))).collect();
-    let house = fixture_with_unsent(&events).await;
+    let fixture = fixture_with_unsent(&events).await;
     let phone = Arc::new(TestChannel::new("phone"));
-    let host = house.host_builder().channel(&phone).plugin(echo_plugin()).start().await;
-    assert!(phone.sent().is_empty(), "only a host that listens takes messages over");
+    let host = fixture.host_builder().channel(&phone).plugin(echo_plugin()).start().await;
+    assert!(phone.sent().is_empty(), "only a listening host recovers messages");
     host.listen(&["phone".into()]).await;
     phone.wait_until_sent(3).await;
     assert_eq!(phone.sent(), ["a: re: 1", "a: re: 2", "a: re: 3"]);
     assert!(phone.sent_messages().iter().all(|sent| sent.message.is_possible_duplicate()));
-    wait_until_delivered(&house).await;
-    assert_eq!(outbox_statuses(&house, &events[0]).await, [OutboxStatus::Sent { possible_duplicate: true }]);
+    wait_until_delivered(&fixture).await;
+    assert_eq!(outbox_statuses(&fixture, &events[0]).await, [OutboxStatus::Sent { possible_duplicate: true }]);
     host.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn x03_however_much_was_left_for_a_chat_that_takes_nothing_no_other_chat_waits_for_it() {
+async fn x03_a_backlog_of_a_failing_chat_does_not_delay_other_chats() {
     let mut events: Vec<Event> = (0..70).map(|n| Event::message("phone", "a", format!("{n}"))).collect();
     events.push(Event::message("phone", "b", "me too"));
-    // One session each, or the host would stop with turns that have not begun.
+    // One session each, because a stopping host leaves queued turns unstarted.
     for (number, event) in events.iter_mut().enumerate() {
         event.session_id = Some(SessionId::new(format!("s{number}")));
     }
-    let house = fixture_with_unsent(&events[..64]).await;
-    let house = {
-        let broken = Arc::new(TestChannel::new("phone").with_behaviour(|asked| match asked {
+    let fixture = fixture_with_unsent(&events[..64]).await;
+    let fixture = {
+        let broken = Arc::new(TestChannel::new("phone").with_behaviour(|request| match request {
             ChannelRequest::Send(_) => Some(send_failure()),
             _ => None,
         }));
-        let host = house.host_builder().channel(&broken).plugin(echo_plugin()).start().await;
+        let host = fixture.host_builder().channel(&broken).plugin(echo_plugin()).start().await;
         for event in &events[64..] {
             submit(&host, event).await;
         }
-        while house.store().pending_outbound().collect().await.unwrap().len() < events.len() {
+        while fixture.store().pending_outbound().collect().await.unwrap().len() < events.len() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         host.stop().await.unwrap();
-        house
+        fixture
     };
-    let only_b = |asked: &ChannelRequest| match asked {
+    let only_b = |request: &ChannelRequest| match request {
         ChannelRequest::Send(message) if message.chat_id.as_str() == "a" => Some(send_failure()),
         _ => None,
     };
     let phone = Arc::new(TestChannel::new("phone").with_behaviour(only_b));
-    let host = house.host_builder().channel(&phone).plugin(echo_plugin()).start().await;
-    let begun = tokio::time::Instant::now();
+    let host = fixture.host_builder().channel(&phone).plugin(echo_plugin()).start().await;
+    let started = tokio::time::Instant::now();
     host.listen(&["phone".into()]).await;
     phone.wait_until_sent(1).await;
     assert_eq!(phone.sent(), ["b: re: me too"]);
-    assert!(begun.elapsed() < Duration::from_secs(1));
+    assert!(started.elapsed() < Duration::from_secs(1));
     host.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn x03_a_host_that_stops_leaves_what_follows_an_unsent_message_to_the_next() {
-    let (house, phone) = (
+async fn x03_a_stopping_host_leaves_messages_behind_an_unsent_one_to_the_next() {
+    let (fixture, phone) = (
         HostFixture::in_memory(),
         Arc::new(TestChannel::new("phone").with_behaviour(fail_first_sends(&[("a", 1)], send_failure))),
     );
-    let host = house.host_builder().channel(&phone).plugin(echo_plugin()).start().await;
+    let host = fixture.host_builder().channel(&phone).plugin(echo_plugin()).start().await;
     host.serve(Event::message("phone", "a", "one")).await.unwrap();
     let two = Event::message("phone", "a", "two");
     submit(&host, &two).await;
-    while house.outcome(&two).await.is_none() {
+    while fixture.outcome(&two).await.is_none() {
         tokio::task::yield_now().await;
     }
     host.stop().await.unwrap();
-    assert!(phone.sent().is_empty(), "two must not go before one: {:?}", phone.sent());
-    let host = house.host_builder().channel(&phone).plugin(echo_plugin()).start().await;
+    assert!(phone.sent().is_empty(), "the second message must not overtake the first: {:?}", phone.sent());
+    let host = fixture.host_builder().channel(&phone).plugin(echo_plugin()).start().await;
     host.listen(&["phone".into()]).await;
     phone.wait_until_sent(2).await;
     assert_eq!(phone.sent(), ["a: re: one", "a: re: two"]);
@@ -228,29 +232,29 @@ async fn x03_a_host_that_stops_leaves_what_follows_an_unsent_message_to_the_next
 }
 
 #[tokio::test(start_paused = true)]
-async fn x03_the_answer_of_a_caller_that_is_gone_is_kept_and_given_to_whoever_sends_the_event_again() {
-    let gone = |asked: &ChannelRequest| match asked {
+async fn x03_the_reply_of_a_disconnected_caller_is_stored_for_a_repeated_event() {
+    let disconnected = |request: &ChannelRequest| match request {
         ChannelRequest::Answer(_) => {
             Some(async { Err(ChannelError::new("desk".into(), "the caller hung up")) }.boxed())
         }
         _ => None,
     };
-    let (house, desk) =
-        (HostFixture::in_memory(), Arc::new(TestChannel::with_waiting_callers("desk").with_behaviour(gone)));
-    let host = house.host_builder().channel(&desk).plugin(echo_plugin()).start().await;
+    let (fixture, desk) =
+        (HostFixture::in_memory(), Arc::new(TestChannel::with_waiting_callers("desk").with_behaviour(disconnected)));
+    let host = fixture.host_builder().channel(&desk).plugin(echo_plugin()).start().await;
     let event = Event::message("desk", "a", "one");
     submit(&host, &event).await;
-    wait_until_delivered(&house).await;
-    while house.outcome(&event).await.is_none() {
+    wait_until_delivered(&fixture).await;
+    while fixture.outcome(&event).await.is_none() {
         tokio::task::yield_now().await;
     }
-    wait_until_delivered(&house).await;
+    wait_until_delivered(&fixture).await;
     let undelivered = [OutboxStatus::Undelivered { reason: "the caller hung up".to_owned() }];
-    assert_eq!(outbox_statuses(&house, &event).await, undelivered);
+    assert_eq!(outbox_statuses(&fixture, &event).await, undelivered);
     host.stop().await.unwrap();
 
     let desk = Arc::new(TestChannel::with_waiting_callers("desk"));
-    let host = house.host_builder().channel(&desk).plugin(echo_plugin()).start().await;
+    let host = fixture.host_builder().channel(&desk).plugin(echo_plugin()).start().await;
     host.listen(&["desk".into()]).await;
     submit(&host, &Event::message("desk", "a", "another")).await;
     submit(&host, &event).await;
@@ -259,42 +263,42 @@ async fn x03_the_answer_of_a_caller_that_is_gone_is_kept_and_given_to_whoever_se
     assert_eq!(answer.outcome, Outcome::Replied { text: "re: one".to_owned() });
     let texts: Vec<String> = answer.messages.iter().map(|message| message.content.text()).collect();
     assert_eq!(texts, ["re: one"]);
-    assert!(desk.sent().is_empty(), "nobody is sent what another waited for");
-    house.assert_settled().await;
+    assert!(desk.sent().is_empty(), "a reply to a waiting caller is not sent as a message");
+    fixture.assert_settled().await;
     host.stop().await.unwrap();
 }
 
-async fn pass_gate(gate: ReplyBarrier) -> Result<(), ChannelError> {
-    gate.wait_for_release().await;
+async fn wait_for_release(barrier: ReplyBarrier) -> Result<(), ChannelError> {
+    barrier.wait_for_release().await;
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn x03_an_answer_that_a_dead_process_owed_ends_undelivered() {
-    let gate = ReplyBarrier::new();
-    let held = gate.clone();
-    let holds = move |asked: &ChannelRequest| match asked {
+async fn x03_a_reply_owed_by_a_dead_process_ends_undelivered() {
+    let barrier = ReplyBarrier::new();
+    let channel_barrier = barrier.clone();
+    let blocking = move |request: &ChannelRequest| match request {
         ChannelRequest::Answer(_) => {
-            let held = held.clone();
-            Some(pass_gate(held).boxed())
+            let channel_barrier = channel_barrier.clone();
+            Some(wait_for_release(channel_barrier).boxed())
         }
         _ => None,
     };
-    let (house, desk) =
-        (HostFixture::in_memory(), Arc::new(TestChannel::with_waiting_callers("desk").with_behaviour(holds)));
-    let host = house.host_builder().channel(&desk).plugin(echo_plugin()).start().await;
+    let (fixture, desk) =
+        (HostFixture::in_memory(), Arc::new(TestChannel::with_waiting_callers("desk").with_behaviour(blocking)));
+    let host = fixture.host_builder().channel(&desk).plugin(echo_plugin()).start().await;
     let event = Event::message("desk", "a", "one");
     submit(&host, &event).await;
-    gate.reached().await;
-    // The process goes away while it answers: its host, and with it the lock that says that it lives, is gone.
-    let rows = house.store().pending_outbound().collect().await.unwrap();
+    barrier.reached().await;
+    // The process ends while it replies: its host is gone, and with it the lock that proves it alive.
+    let rows = fixture.store().pending_outbound().collect().await.unwrap();
     assert_eq!(rows.len(), 1);
     host.stop().await.unwrap();
 
     let desk = Arc::new(TestChannel::with_waiting_callers("desk"));
-    let host = house.host_builder().channel(&desk).plugin(echo_plugin()).start().await;
-    while house.store().pending_outbound().collect().await.unwrap().iter().any(|row| row.owner == rows[0].owner) {
-        // Until the task of the stopped host has ended.
+    let host = fixture.host_builder().channel(&desk).plugin(echo_plugin()).start().await;
+    while fixture.store().pending_outbound().collect().await.unwrap().iter().any(|row| row.owner == rows[0].owner) {
+        // The task of the stopped host is still ending.
         tokio::time::sleep(Duration::from_secs(10)).await;
         host.listen(&["desk".into()]).await;
     }
@@ -305,8 +309,8 @@ async fn x03_an_answer_that_a_dead_process_owed_ends_undelivered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c03_answers_are_routed_by_output_channel_and_a_turn_may_speak_on_several() {
-    let both = boxed_plugin("both", |hooks| {
+async fn c03_replies_are_routed_by_output_channel_and_a_turn_may_use_several() {
+    let copying = boxed_plugin("copying", |hooks| {
         hooks.on(RenderOutbound, |message: InboundEvent, session: SessionId, text: ModelText| async move {
             let reply = OutboundMessage::reply_to(&message, session, text.to_string());
             let copy = OutboundMessage { channel: "pager".into(), chat_id: "boss".into(), ..reply.clone() };
@@ -314,22 +318,23 @@ async fn c03_answers_are_routed_by_output_channel_and_a_turn_may_speak_on_severa
         });
     });
     let (desk, pager) = (Arc::new(TestChannel::with_waiting_callers("desk")), Arc::new(TestChannel::new("pager")));
-    let house = HostFixture::in_memory();
-    let host = house.host_builder().channel(&desk).channel(&pager).plugin(echo_plugin()).plugin(both).start().await;
+    let fixture = HostFixture::in_memory();
+    let host =
+        fixture.host_builder().channel(&desk).channel(&pager).plugin(echo_plugin()).plugin(copying).start().await;
     let event = Event::message("desk", "a", "one");
     let served = serve_in_background(&host, event.clone()).await.unwrap();
     assert_eq!(served.outbounds.len(), 2);
     let answer = desk.wait_for_answer(&event.event_id).await;
-    assert_eq!(answer.messages.len(), 1, "of the two, the caller is given its own");
+    assert_eq!(answer.messages.len(), 1, "the caller gets only its own reply");
     assert_eq!(pager.sent(), ["boss: re: one"]);
-    assert_eq!(outbox_statuses(&house, &event).await, [OutboxStatus::sent(), OutboxStatus::sent()]);
+    assert_eq!(outbox_statuses(&fixture, &event).await, [OutboxStatus::sent(), OutboxStatus::sent()]);
 
-    let mut elsewhere = Event::message("desk", "a", "two");
-    elsewhere.delivery.output_channel = Some("pager".into());
-    host.serve(elsewhere.clone()).await.unwrap();
+    let mut redirected = Event::message("desk", "a", "two");
+    redirected.delivery.output_channel = Some("pager".into());
+    host.serve(redirected.clone()).await.unwrap();
     assert_eq!(pager.sent(), ["boss: re: one", "a: re: two", "boss: re: two"]);
-    let answer = desk.wait_for_answer(&elsewhere.event_id).await;
-    assert_eq!(answer.outcome.name(), "replied", "whoever waits is told, wherever the answer went");
+    let answer = desk.wait_for_answer(&redirected.event_id).await;
+    assert_eq!(answer.outcome.name(), "replied", "the waiting caller gets the outcome of a redirected reply");
     assert!(answer.messages.is_empty());
     host.stop().await.unwrap();
 }

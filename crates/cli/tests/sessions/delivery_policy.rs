@@ -1,4 +1,4 @@
-//! The delivery policy of a binding: where answers go, and where nothing is sent at all. On paused time.
+//! Delivery policy of a binding: the target of replies, and silent bindings. On a paused clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use capstan_policy::{BindingError, default_binding};
 use crate::host_fixture::{HostFixture, boxed_plugin};
 use crate::test_channel::TestChannel;
 
-/// Answers with what it was told; fails where it is told to.
+/// Plugin whose model stage echoes the prompt, and fails on prompts with `fail`.
 fn echo_plugin() -> Box<dyn Plugin> {
     boxed_plugin("echo", |hooks| {
         hooks.on(RunModel, |prompt: PromptContent| async move {
             if prompt.text().contains("fail") {
-                return Err("it was told to".into());
+                return Err("failure requested".into());
             }
             Ok(Some(format!("re: {}", prompt.text())))
         });
@@ -36,40 +36,40 @@ fn pager_policy() -> DeliveryPolicy {
     DeliveryPolicy { output_channel, chat_id, ..DeliveryPolicy::default() }
 }
 
-async fn delivery_statuses(house: &HostFixture, event: &Event) -> Vec<OutboxStatus> {
-    while !house.store().pending_outbound().collect().await.unwrap().is_empty() {
+async fn delivery_statuses(fixture: &HostFixture, event: &Event) -> Vec<OutboxStatus> {
+    while !fixture.store().pending_outbound().collect().await.unwrap().is_empty() {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    let rows = house.store().outbox_records(&EventKey::from(event)).collect().await.unwrap();
+    let rows = fixture.store().outbox_records(&EventKey::from(event)).collect().await.unwrap();
     rows.into_iter().map(|row| row.status).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn g02_answers_and_notices_go_to_the_channel_and_chat_of_the_binding() {
+async fn g02_replies_and_notices_go_to_the_channel_and_chat_of_the_binding() {
     let (phone, pager) = (Arc::new(TestChannel::new("phone")), Arc::new(TestChannel::new("pager")));
-    let house = HostFixture::in_memory();
-    let host = house.host_builder().channel(&phone).channel(&pager).plugin(echo_plugin()).start().await;
+    let fixture = HostFixture::in_memory();
+    let host = fixture.host_builder().channel(&phone).channel(&pager).plugin(echo_plugin()).start().await;
     save_delivery_policy(&host, pager_policy()).await.unwrap();
     let served = host.serve(Event::message("phone", "family", "one")).await.unwrap();
     assert_eq!(served.outcome, Some(Outcome::Replied { text: "re: one".to_owned() }));
     host.serve(Event::message("phone", "family", "fail")).await.unwrap();
     let sent = pager.sent();
     assert_eq!(sent[0], "boss: re: one");
-    assert!(sent.len() == 2 && sent[1].starts_with("boss: "), "the notice goes there too: {sent:?}");
+    assert!(sent.len() == 2 && sent[1].starts_with("boss: "), "the notice goes to the same chat: {sent:?}");
     assert!(phone.sent().is_empty());
 
-    let mut elsewhere = Event::message("phone", "family", "two");
-    elsewhere.delivery.output_channel = Some("phone".into());
-    host.serve(elsewhere).await.unwrap();
-    assert_eq!(phone.sent(), ["family: re: two"], "an event that says where its answer goes goes before the binding");
+    let mut redirected = Event::message("phone", "family", "two");
+    redirected.delivery.output_channel = Some("phone".into());
+    host.serve(redirected).await.unwrap();
+    assert_eq!(phone.sent(), ["family: re: two"], "the output channel of the event overrides the binding");
     host.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn g02_whoever_waits_is_told_the_outcome_wherever_the_answer_went() {
+async fn g02_a_waiting_caller_gets_the_outcome_of_a_redirected_reply() {
     let (desk, pager) = (Arc::new(TestChannel::with_waiting_callers("desk")), Arc::new(TestChannel::new("pager")));
-    let house = HostFixture::in_memory();
-    let host = house.host_builder().channel(&desk).channel(&pager).plugin(echo_plugin()).start().await;
+    let fixture = HostFixture::in_memory();
+    let host = fixture.host_builder().channel(&desk).channel(&pager).plugin(echo_plugin()).start().await;
     save_delivery_policy(&host, pager_policy()).await.unwrap();
     let event = Event::message("desk", "a", "one");
     host.serve(event.clone()).await.unwrap();
@@ -81,54 +81,56 @@ async fn g02_whoever_waits_is_told_the_outcome_wherever_the_answer_went() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn g02_under_a_silent_binding_the_tape_tells_and_nothing_is_sent() {
+async fn g02_under_a_silent_binding_replies_are_recorded_and_not_sent() {
     let phone = Arc::new(TestChannel::new("phone"));
-    let house = HostFixture::in_memory();
-    let host = house.host_builder().channel(&phone).plugin(echo_plugin()).start().await;
+    let fixture = HostFixture::in_memory();
+    let host = fixture.host_builder().channel(&phone).plugin(echo_plugin()).start().await;
     save_delivery_policy(&host, DeliveryPolicy { silent: true, ..DeliveryPolicy::default() }).await.unwrap();
-    let (one, fails) = (Event::message("phone", "family", "one"), Event::message("phone", "family", "fail"));
+    let (one, failing) = (Event::message("phone", "family", "one"), Event::message("phone", "family", "fail"));
     assert_eq!(host.serve(one.clone()).await.unwrap().outcome, Some(Outcome::Silent));
-    let failed = host.serve(fails.clone()).await.unwrap().outcome.unwrap();
-    assert!(matches!(failed, Outcome::Failed { .. }), "that it failed is on record: {failed:?}");
-    assert!(delivery_statuses(&house, &one).await.is_empty() && delivery_statuses(&house, &fails).await.is_empty());
-    assert!(phone.sent_messages().is_empty(), "neither a reply, nor a notice, nor a stream");
+    let failed = host.serve(failing.clone()).await.unwrap().outcome.unwrap();
+    assert!(matches!(failed, Outcome::Failed { .. }), "the failure is recorded: {failed:?}");
+    assert!(
+        delivery_statuses(&fixture, &one).await.is_empty() && delivery_statuses(&fixture, &failing).await.is_empty()
+    );
+    assert!(phone.sent_messages().is_empty(), "no reply, notice or stream is sent");
     let tape = host.tapes().list().await.unwrap().into_iter().find(|tape| tape.head.0 > 5).unwrap().name;
-    let said =
+    let messages =
         host.tapes().read(&tape, &TapeSlice { kinds: vec![EntryKind::Message], ..TapeSlice::default() }).await.unwrap();
-    assert!(said.iter().any(|entry| entry.payload["content"] == "re: one"), "{said:?}");
-    house.assert_settled().await;
+    assert!(messages.iter().any(|entry| entry.payload["content"] == "re: one"), "{messages:?}");
+    fixture.assert_settled().await;
     host.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn g02_a_channel_that_is_not_there_is_refused_when_the_binding_is_saved() {
+async fn g02_an_unknown_output_channel_is_rejected_when_the_binding_is_saved() {
     let phone = Arc::new(TestChannel::new("phone"));
-    let house = HostFixture::in_memory();
-    let host = house.host_builder().channel(&phone).plugin(echo_plugin()).start().await;
+    let fixture = HostFixture::in_memory();
+    let host = fixture.host_builder().channel(&phone).plugin(echo_plugin()).start().await;
     let refused = save_delivery_policy(&host, pager_policy()).await.unwrap_err();
     assert_eq!(refused.code(), "binding-invalid");
-    let words = "the binding default cannot be saved: its delivery_policy names the channel pager, which is not there; \
+    let message = "the binding default cannot be saved: its delivery_policy names the channel pager, which is not there; \
         known: phone";
-    assert_eq!(refused.to_string(), words);
+    assert_eq!(refused.to_string(), message);
     let empty = DeliveryPolicy { chat_id: Some(" ".into()), ..DeliveryPolicy::default() };
     assert_eq!(save_delivery_policy(&host, empty).await.unwrap_err().code(), "binding-invalid");
     host.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn x03_an_answer_for_a_channel_that_has_gone_is_undelivered_and_its_text_is_kept() {
+async fn x03_a_reply_for_a_removed_channel_is_undelivered_and_its_text_is_stored() {
     let (phone, pager) = (Arc::new(TestChannel::new("phone")), Arc::new(TestChannel::new("pager")));
-    let house = HostFixture::in_memory();
-    let host = house.host_builder().channel(&phone).channel(&pager).plugin(echo_plugin()).start().await;
+    let fixture = HostFixture::in_memory();
+    let host = fixture.host_builder().channel(&phone).channel(&pager).plugin(echo_plugin()).start().await;
     save_delivery_policy(&host, pager_policy()).await.unwrap();
     host.stop().await.unwrap();
-    let host = house.host_builder().channel(&phone).plugin(echo_plugin()).start().await;
+    let host = fixture.host_builder().channel(&phone).plugin(echo_plugin()).start().await;
     let event = Event::message("phone", "family", "one");
     let served = host.serve(event.clone()).await.unwrap();
     assert_eq!(served.delivery_errors, ["there is no channel pager"]);
-    assert_eq!(house.outcome(&event).await, Some(Outcome::Replied { text: "re: one".to_owned() }));
+    assert_eq!(fixture.outcome(&event).await, Some(Outcome::Replied { text: "re: one".to_owned() }));
     let reason = "there is no channel pager".to_owned();
-    assert_eq!(delivery_statuses(&house, &event).await, [OutboxStatus::Undelivered { reason }]);
-    assert!(phone.sent().is_empty(), "nobody else is told instead");
+    assert_eq!(delivery_statuses(&fixture, &event).await, [OutboxStatus::Undelivered { reason }]);
+    assert!(phone.sent().is_empty(), "the reply goes to no other channel");
     host.stop().await.unwrap();
 }

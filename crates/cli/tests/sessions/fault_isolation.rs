@@ -1,5 +1,5 @@
-//! Trouble in one session stays there: others go on meanwhile, and the one in trouble ends with an outcome. On paused
-//! time, which moves when everybody waits: who waits for a deadline has let everybody else go first.
+//! Isolation of failures: other sessions continue, and the failing one ends with an outcome. The clock is paused and
+//! advances only when every task waits, so all other tasks run before a deadline passes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,9 +20,9 @@ use crate::host_fixture::{HostFixture, boxed_plugin, format_outcome, hold_tool_p
 use crate::orphaned_events::wait_until_settled;
 use crate::test_channel::{ChannelRequest, TestChannel};
 
-const FAULTY_CHAT: &str = "trouble";
+const FAULTY_CHAT: &str = "faulty";
 
-/// What a hook does to the session that is in trouble.
+/// Fault of a hook in the faulty session.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum HookFault {
     Hangs,
@@ -33,14 +33,14 @@ enum HookFault {
 impl HookFault {
     const ALL: [Self; 3] = [Self::Hangs, Self::Panics, Self::Fails];
 
-    /// Trouble, if this is the session that is in it; otherwise nothing.
-    fn inject<T: Send + 'static>(self, is_in_trouble: bool) -> BoxFuture<'static, Result<Option<T>, BoxError>> {
+    /// Result with the fault if `is_faulty`, and `None` otherwise.
+    fn inject<T: Send + 'static>(self, is_faulty: bool) -> BoxFuture<'static, Result<Option<T>, BoxError>> {
         Box::pin(async move {
             match self {
-                _ if !is_in_trouble => Ok(None),
+                _ if !is_faulty => Ok(None),
                 Self::Hangs => std::future::pending().await,
-                Self::Panics => panic!("in trouble"),
-                Self::Fails => Err("in trouble".into()),
+                Self::Panics => panic!("injected fault"),
+                Self::Fails => Err("injected fault".into()),
             }
         })
     }
@@ -56,78 +56,77 @@ fn is_faulty_session(session: &SessionId) -> bool {
 
 type RegisterFault = fn(&mut HookRegistrar, HookFault);
 
-/// Every hook of a turn, and what becomes of an event whose hook is in trouble.
+/// Hooks of a turn, each with the outcome of an event whose hook is faulty.
 fn hook_cases() -> Vec<(&'static str, RegisterFault, &'static str)> {
     vec![
         (
             "resolve_session",
-            |hooks, trouble| {
-                hooks.on(ResolveSession, move |m: InboundEvent| trouble.inject(is_faulty_message(&m)));
+            |hooks, fault| {
+                hooks.on(ResolveSession, move |m: InboundEvent| fault.inject(is_faulty_message(&m)));
             },
             "failed",
         ),
         (
             "admit_message",
-            |hooks, trouble| {
-                hooks.on(AdmitMessage, move |m: InboundEvent| trouble.inject(is_faulty_message(&m)));
+            |hooks, fault| {
+                hooks.on(AdmitMessage, move |m: InboundEvent| fault.inject(is_faulty_message(&m)));
             },
             "failed",
         ),
         (
             "load_state",
-            |hooks, trouble| {
-                hooks.on(LoadState, move |m: InboundEvent| trouble.inject(is_faulty_message(&m)));
+            |hooks, fault| {
+                hooks.on(LoadState, move |m: InboundEvent| fault.inject(is_faulty_message(&m)));
             },
             "failed",
         ),
         (
             "build_prompt",
-            |hooks, trouble| {
-                hooks.on(BuildPrompt, move |m: InboundEvent| trouble.inject(is_faulty_message(&m)));
+            |hooks, fault| {
+                hooks.on(BuildPrompt, move |m: InboundEvent| fault.inject(is_faulty_message(&m)));
             },
             "failed",
         ),
         (
             "run_model",
-            |hooks, trouble| {
-                hooks.on(RunModel, move |s: SessionId| trouble.inject(is_faulty_session(&s)));
+            |hooks, fault| {
+                hooks.on(RunModel, move |s: SessionId| fault.inject(is_faulty_session(&s)));
             },
             "failed",
         ),
         (
             "run_model_stream",
-            |hooks, trouble| {
-                hooks.on(RunModelStream, move |s: SessionId| trouble.inject(is_faulty_session(&s)));
+            |hooks, fault| {
+                hooks.on(RunModelStream, move |s: SessionId| fault.inject(is_faulty_session(&s)));
             },
             "failed",
         ),
         (
             "save_state",
-            |hooks, trouble| {
-                hooks.on(SaveState, move |m: InboundEvent| trouble.inject(is_faulty_message(&m)));
+            |hooks, fault| {
+                hooks.on(SaveState, move |m: InboundEvent| fault.inject(is_faulty_message(&m)));
             },
             "failed",
         ),
         (
             "render_outbound",
-            |hooks, trouble| {
-                hooks.on(RenderOutbound, move |m: InboundEvent| trouble.inject(is_faulty_message(&m)));
+            |hooks, fault| {
+                hooks.on(RenderOutbound, move |m: InboundEvent| fault.inject(is_faulty_message(&m)));
             },
             "failed",
         ),
         (
             "dispatch_outbound",
-            |hooks, trouble| {
-                hooks.on(DispatchOutbound, move |m: DispatchMessage| trouble.inject(m.chat_id.as_str() == FAULTY_CHAT));
+            |hooks, fault| {
+                hooks.on(DispatchOutbound, move |m: DispatchMessage| fault.inject(m.chat_id.as_str() == FAULTY_CHAT));
             },
             "failed",
         ),
         (
             "on_error",
-            |hooks, trouble| {
-                hooks.on(OnError, move |m: MaybeInboundEvent| {
-                    trouble.inject(m.0.as_ref().is_some_and(is_faulty_message))
-                });
+            |hooks, fault| {
+                hooks
+                    .on(OnError, move |m: MaybeInboundEvent| fault.inject(m.0.as_ref().is_some_and(is_faulty_message)));
                 hooks.on(LoadState, move |m: InboundEvent| HookFault::Fails.inject(is_faulty_message(&m)));
             },
             "failed",
@@ -135,46 +134,46 @@ fn hook_cases() -> Vec<(&'static str, RegisterFault, &'static str)> {
     ]
 }
 
-/// A turn of another session that goes through while the one in trouble has not ended.
+/// Asserts that another session completes a turn while the faulty turn has not ended.
 async fn assert_others_progress(
     phone: &TestChannel,
     host: &capstan::Host,
-    trouble: &tokio::task::JoinHandle<capstan::ServedEvent>,
+    faulty_turn: &tokio::task::JoinHandle<capstan::ServedEvent>,
 ) {
     let served = host.serve(Event::message("phone", "other", "hello")).await.unwrap();
     assert!(matches!(served.outcome, Some(Outcome::Replied { .. })), "{served:?}");
-    assert!(!trouble.is_finished(), "the other is still in trouble");
+    assert!(!faulty_turn.is_finished(), "the faulty turn has not ended");
     assert!(phone.sent().iter().any(|line| line.starts_with("other: ")));
 }
 
 #[tokio::test(start_paused = true)]
-async fn h07_a_hook_in_trouble_costs_its_own_turn_and_nobody_elses() {
+async fn h07_a_faulty_hook_affects_its_own_turn_only() {
     for (name, register, outcome) in hook_cases() {
-        for trouble in HookFault::ALL {
-            let (house, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
-            let troubled = boxed_plugin("troubled", move |hooks| register(hooks, trouble));
-            let host = house.host_builder().channel(&phone).plugin(troubled).start().await;
+        for fault in HookFault::ALL {
+            let (fixture, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
+            let faulty_plugin = boxed_plugin("faulty", move |hooks| register(hooks, fault));
+            let host = fixture.host_builder().channel(&phone).plugin(faulty_plugin).start().await;
             let event = Event::message("phone", FAULTY_CHAT, "hello");
-            let troubled = serve_in_background(&host, event.clone());
+            let faulty_turn = serve_in_background(&host, event.clone());
             tokio::task::yield_now().await;
-            if trouble == HookFault::Hangs {
-                assert_others_progress(&phone, &host, &troubled).await;
+            if fault == HookFault::Hangs {
+                assert_others_progress(&phone, &host, &faulty_turn).await;
             }
-            let served = troubled.await.unwrap();
-            let ended = served.outcome.clone().expect("an outcome");
-            assert_eq!(ended.name(), outcome, "{name} {trouble:?}: {served:?}");
-            assert_eq!(house.outcome(&event).await, Some(ended), "{name} {trouble:?}");
-            let notices = phone.sent().iter().filter(|line| line.starts_with("trouble: ")).count();
-            assert_eq!(notices, 1, "{name} {trouble:?}: one notice: {:?}", phone.sent());
+            let served = faulty_turn.await.unwrap();
+            let settled = served.outcome.clone().expect("an outcome");
+            assert_eq!(settled.name(), outcome, "{name} {fault:?}: {served:?}");
+            assert_eq!(fixture.outcome(&event).await, Some(settled), "{name} {fault:?}");
+            let notices = phone.sent().iter().filter(|line| line.starts_with("faulty: ")).count();
+            assert_eq!(notices, 1, "{name} {fault:?}: one notice: {:?}", phone.sent());
             let again = host.serve(Event::message("phone", "other", "again")).await.unwrap();
-            assert!(matches!(again.outcome, Some(Outcome::Replied { .. })), "{name} {trouble:?}");
-            house.assert_settled().await;
+            assert!(matches!(again.outcome, Some(Outcome::Replied { .. })), "{name} {fault:?}");
+            fixture.assert_settled().await;
             host.stop().await.unwrap();
         }
     }
 }
 
-/// A runner that never ends, or a panicking one, for the session in trouble.
+/// Runner that hangs or panics on request, and echoes any other message.
 struct FaultyRunner;
 
 impl Runner for FaultyRunner {
@@ -186,166 +185,167 @@ impl Runner for FaultyRunner {
         use capstan::protocol::ResultBody;
         match context.input.plain_text() {
             "hang" => futures::stream::pending().boxed(),
-            "panic" => panic!("in trouble"),
-            "panic later" => futures::stream::once(async { panic!("in trouble") }).boxed(),
+            "panic" => panic!("injected fault"),
+            "panic later" => futures::stream::once(async { panic!("injected fault") }).boxed(),
             text => {
-                let heard = format!("heard {text}").into();
-                let said = ResultBody::MessageCompleted { content: heard, provider_meta: Default::default() };
-                futures::stream::iter([said.into(), ResultBody::RunCompleted { silent: false }.into()]).boxed()
+                let reply = format!("received {text}").into();
+                let message = ResultBody::MessageCompleted { content: reply, provider_meta: Default::default() };
+                futures::stream::iter([message.into(), ResultBody::RunCompleted { silent: false }.into()]).boxed()
             }
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn g04_a_runner_that_never_ends_or_panics_is_ended_and_hurts_nobody_else() {
+async fn g04_a_runner_that_hangs_or_panics_fails_its_own_run_only() {
     let runner: Arc<dyn Runner> = Arc::new(FaultyRunner);
-    let (house, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
+    let (fixture, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
     let endless = boxed_plugin("endless", move |hooks| {
         let runner = Arc::clone(&runner);
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
     });
-    let host = house.host_builder().channel(&phone).plugin(endless).start().await;
-    let troubled = serve_in_background(&host, Event::message("phone", FAULTY_CHAT, "hang"));
+    let host = fixture.host_builder().channel(&phone).plugin(endless).start().await;
+    let faulty_turn = serve_in_background(&host, Event::message("phone", FAULTY_CHAT, "hang"));
     tokio::task::yield_now().await;
-    assert_others_progress(&phone, &host, &troubled).await;
-    let served = troubled.await.unwrap();
+    assert_others_progress(&phone, &host, &faulty_turn).await;
+    let served = faulty_turn.await.unwrap();
     assert_eq!(served.error.unwrap().code(), "run-timeout");
     for text in ["panic", "panic later"] {
         let served = host.serve(Event::message("phone", FAULTY_CHAT, text)).await.unwrap();
         assert_eq!(served.error.unwrap().code(), "run-failed", "{text}");
     }
-    house.assert_settled().await;
+    fixture.assert_settled().await;
     host.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn g04_a_tool_that_hangs_costs_its_own_run() {
-    let gate = ReplyBarrier::new();
-    let (house, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
-    let host = house.host_builder().channel(&phone).plugin(hold_tool_plugin(&gate)).start().await;
-    let troubled = serve_in_background(&host, Event::message("phone", FAULTY_CHAT, "[[tool:hold]]"));
-    gate.reached().await;
-    assert_others_progress(&phone, &host, &troubled).await;
-    let served = troubled.await.unwrap();
+async fn g04_a_hanging_tool_fails_its_own_run_only() {
+    let barrier = ReplyBarrier::new();
+    let (fixture, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
+    let host = fixture.host_builder().channel(&phone).plugin(hold_tool_plugin(&barrier)).start().await;
+    let faulty_turn = serve_in_background(&host, Event::message("phone", FAULTY_CHAT, "[[tool:hold]]"));
+    barrier.reached().await;
+    assert_others_progress(&phone, &host, &faulty_turn).await;
+    let served = faulty_turn.await.unwrap();
     assert_eq!(served.error.unwrap().code(), "run-timeout");
-    house.assert_settled().await;
+    fixture.assert_settled().await;
     host.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn g04_a_session_with_too_much_to_do_says_so_and_the_others_go_on() {
-    let gate = ReplyBarrier::new();
-    let (house, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
-    let building = house.host_builder().channel(&phone).plugin(hold_tool_plugin(&gate));
-    let host = building.configure(|settings| settings.max_queued_events = 2).start().await;
-    let troubled = serve_in_background(&host, Event::message("phone", FAULTY_CHAT, "[[tool:hold]]"));
-    gate.reached().await;
-    let waiting: Vec<Event> = (0..2).map(|n| Event::message("phone", FAULTY_CHAT, format!("waits {n}"))).collect();
-    for event in &waiting {
+async fn g04_a_full_queue_gives_a_notice_and_other_sessions_continue() {
+    let barrier = ReplyBarrier::new();
+    let (fixture, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
+    let builder = fixture.host_builder().channel(&phone).plugin(hold_tool_plugin(&barrier));
+    let host = builder.configure(|options| options.max_queued_events = 2).start().await;
+    let faulty_turn = serve_in_background(&host, Event::message("phone", FAULTY_CHAT, "[[tool:hold]]"));
+    barrier.reached().await;
+    let queued: Vec<Event> = (0..2).map(|n| Event::message("phone", FAULTY_CHAT, format!("waits {n}"))).collect();
+    for event in &queued {
         submit(&host, event).await;
     }
     let one_more = Event::message("phone", FAULTY_CHAT, "one more");
     submit(&host, &one_more).await;
     phone.wait_until_sent(1).await;
-    let ended = house.outcome(&one_more).await.expect("it has ended at once");
-    assert!(matches!(ended, Outcome::Failed { .. }), "{ended:?}");
+    let settled = fixture.outcome(&one_more).await.expect("the event is settled at once");
+    assert!(matches!(settled, Outcome::Failed { .. }), "{settled:?}");
     assert!(phone.sent()[0].contains("too many messages wait"), "{:?}", phone.sent());
-    assert_others_progress(&phone, &host, &troubled).await;
-    gate.release();
-    assert!(matches!(troubled.await.unwrap().outcome, Some(Outcome::Replied { .. })));
+    assert_others_progress(&phone, &host, &faulty_turn).await;
+    barrier.release();
+    assert!(matches!(faulty_turn.await.unwrap().outcome, Some(Outcome::Replied { .. })));
     phone.wait_until_sent(5).await;
-    for event in &waiting {
-        assert_eq!(house.outcome(event).await.unwrap().name(), "replied");
+    for event in &queued {
+        assert_eq!(fixture.outcome(event).await.unwrap().name(), "replied");
     }
-    house.assert_settled().await;
+    fixture.assert_settled().await;
     host.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn c02_a_chat_that_takes_nothing_keeps_no_source_waiting() {
-    let gate = ReplyBarrier::new();
-    let blocked = |asked: &ChannelRequest| match asked {
+async fn c02_a_failing_chat_does_not_delay_intake() {
+    let barrier = ReplyBarrier::new();
+    let blocked = |request: &ChannelRequest| match request {
         ChannelRequest::Send(message) if message.chat_id.as_str() == FAULTY_CHAT => {
             Some(Box::pin(async { Err(ChannelError::new("phone".into(), "no network")) }) as BoxFuture<'static, _>)
         }
         _ => None,
     };
-    let (house, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone").with_behaviour(blocked)));
-    let building = house.host_builder().channel(&phone).plugin(hold_tool_plugin(&gate));
-    let host = building.configure(|settings| settings.max_queued_events = 1).start().await;
+    let (fixture, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone").with_behaviour(blocked)));
+    let builder = fixture.host_builder().channel(&phone).plugin(hold_tool_plugin(&barrier));
+    let host = builder.configure(|options| options.max_queued_events = 1).start().await;
     submit(&host, &Event::message("phone", FAULTY_CHAT, "[[tool:hold]]")).await;
-    gate.reached().await;
-    // Each of these but the first is refused, and the chat takes none of the notices.
+    barrier.reached().await;
+    // All but the first are refused, and none of the notices can be sent.
     let before = tokio::time::Instant::now();
     for number in 0..200 {
         submit(&host, &Event::message("phone", FAULTY_CHAT, format!("more {number}"))).await;
     }
-    assert!(before.elapsed() < Duration::from_secs(1), "nobody waited for the chat: {:?}", before.elapsed());
-    gate.release();
+    assert!(before.elapsed() < Duration::from_secs(1), "intake did not wait for the chat: {:?}", before.elapsed());
+    barrier.release();
     host.stop().await.unwrap();
 }
 
-/// A channel that hangs whenever it is asked this of the chat in trouble.
+/// Channel behaviour that hangs in the calls selected by `is_match`.
 fn hang_when(
-    when: fn(&ChannelRequest) -> bool,
+    is_match: fn(&ChannelRequest) -> bool,
 ) -> impl Fn(&ChannelRequest) -> Option<BoxFuture<'static, Result<(), ChannelError>>> {
-    move |asked| {
+    move |request| {
         let hang = || Box::pin(std::future::pending()) as BoxFuture<'static, _>;
-        when(asked).then(hang)
+        is_match(request).then(hang)
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn c02_a_channel_that_hangs_when_it_sends_delays_only_that_chat() {
+async fn c02_a_hanging_send_delays_its_own_chat_only() {
     let phone = TestChannel::new("phone");
     let phone = phone.with_behaviour(hang_when(
-        |asked| matches!(asked, ChannelRequest::Send(message) if message.chat_id.as_str() == FAULTY_CHAT),
+        |request| matches!(request, ChannelRequest::Send(message) if message.chat_id.as_str() == FAULTY_CHAT),
     ));
-    let (house, phone) = (HostFixture::in_memory(), Arc::new(phone));
-    let host = house.host_builder().channel(&phone).start().await;
-    let troubled = serve_in_background(&host, Event::message("phone", FAULTY_CHAT, "hello"));
+    let (fixture, phone) = (HostFixture::in_memory(), Arc::new(phone));
+    let host = fixture.host_builder().channel(&phone).start().await;
+    let faulty_turn = serve_in_background(&host, Event::message("phone", FAULTY_CHAT, "hello"));
     tokio::task::yield_now().await;
-    assert_others_progress(&phone, &host, &troubled).await;
-    let served = troubled.await.unwrap();
+    assert_others_progress(&phone, &host, &faulty_turn).await;
+    let served = faulty_turn.await.unwrap();
     assert!(matches!(served.outcome, Some(Outcome::Replied { .. })));
     assert_eq!(served.delivery_errors, ["the channel did not answer in time"]);
-    let and_now = Event::message("phone", FAULTY_CHAT, "and now?");
-    submit(&host, &and_now).await;
+    let second = Event::message("phone", FAULTY_CHAT, "and now?");
+    submit(&host, &second).await;
     assert!(matches!(
         host.serve(Event::message("phone", "other", "hi")).await.unwrap().outcome,
         Some(Outcome::Replied { .. })
     ));
-    wait_until_settled(&house, &and_now).await;
-    house.assert_settled().await;
+    wait_until_settled(&fixture, &second).await;
+    fixture.assert_settled().await;
     host.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn c02_a_channel_that_hangs_when_it_shows_costs_a_deadline_and_when_it_answers_only_its_own_caller() {
-    for when in [(|asked| matches!(asked, ChannelRequest::Show(_))) as fn(&ChannelRequest) -> bool, |asked| {
-        matches!(asked, ChannelRequest::Answer(_))
+async fn c02_a_channel_that_hangs_in_show_or_answer_affects_its_own_caller_only() {
+    for is_match in [(|request| matches!(request, ChannelRequest::Show(_))) as fn(&ChannelRequest) -> bool, |request| {
+        matches!(request, ChannelRequest::Answer(_))
     }] {
-        let desk = Arc::new(TestChannel::with_waiting_callers("desk").with_behaviour(hang_when(when)));
-        let (house, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
-        let host = house.host_builder().channel(&phone).channel(&desk).start().await;
-        let troubled = serve_in_background(&host, Event::message("desk", FAULTY_CHAT, "hello"));
+        let desk = Arc::new(TestChannel::with_waiting_callers("desk").with_behaviour(hang_when(is_match)));
+        let (fixture, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
+        let host = fixture.host_builder().channel(&phone).channel(&desk).start().await;
+        let faulty_turn = serve_in_background(&host, Event::message("desk", FAULTY_CHAT, "hello"));
         tokio::task::yield_now().await;
-        assert_others_progress(&phone, &host, &troubled).await;
+        assert_others_progress(&phone, &host, &faulty_turn).await;
         tokio::time::sleep(Duration::from_hours(1)).await;
-        house.assert_settled().await;
+        fixture.assert_settled().await;
         host.stop().await.unwrap();
-        let served = troubled.await.unwrap();
+        let served = faulty_turn.await.unwrap();
         assert_eq!(format_outcome(&served.outcome.unwrap()).split(':').next(), Some("replied"));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn c02_a_channel_that_does_not_stop_keeps_no_host_from_stopping() {
-    let stubborn =
-        Arc::new(TestChannel::new("stubborn").with_behaviour(hang_when(|asked| matches!(asked, ChannelRequest::Stop))));
-    let (house, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
-    let host = house.host_builder().channel(&stubborn).channel(&phone).start().await;
+async fn c02_a_channel_that_does_not_stop_does_not_block_the_stop_of_the_host() {
+    let stubborn = Arc::new(
+        TestChannel::new("stubborn").with_behaviour(hang_when(|request| matches!(request, ChannelRequest::Stop))),
+    );
+    let (fixture, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
+    let host = fixture.host_builder().channel(&stubborn).channel(&phone).start().await;
     host.listen(&["stubborn".into(), "phone".into()]).await;
     let served = host.serve(Event::message("phone", "1", "hello")).await.unwrap();
     assert!(matches!(served.outcome, Some(Outcome::Replied { .. })));

@@ -1,4 +1,4 @@
-//! A store that refuses what it is told to, for tests of what a host does then.
+//! Store in memory that fails selected commits.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,32 +10,32 @@ use capstan::tape::{
     OutboxId, OutboxRecord, OutboxStore, RunRecord, SettledEvent, StoreError, TapeRecord, TapeSlice,
 };
 
-/// Why a batch is refused, if it is.
+/// Decides on the error of a batch; `None` commits it.
 type BatchRefusal = Box<dyn FnMut(&Batch) -> Option<StoreError> + Send>;
 
-/// A store in memory that refuses some batches.
+/// Store in memory that refuses selected batches.
 pub struct FaultyStore {
     inner: MemoryStore,
     refusal: Mutex<BatchRefusal>,
 }
 
 impl FaultyStore {
-    /// One that refuses nothing yet.
+    /// Store that commits every batch.
     pub fn new() -> Arc<Self> {
         Arc::new(Self { inner: MemoryStore::new(), refusal: Mutex::new(Box::new(|_| None)) })
     }
 
-    /// From now on it refuses these.
-    pub fn refuse(&self, refuses: impl FnMut(&Batch) -> Option<StoreError> + Send + 'static) {
-        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(refuses);
+    /// Replaces the rule by which batches are refused.
+    pub fn refuse(&self, refusal: impl FnMut(&Batch) -> Option<StoreError> + Send + 'static) {
+        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(refusal);
     }
 
-    /// From now on its disk is full for so many batches that hold such a fact.
-    pub fn refuse_first(&self, count: usize, is_it: impl Fn(&Fact) -> bool + Send + 'static) {
-        let mut left = count;
+    /// Reports a full disk for the next `count` batches with a matching fact.
+    pub fn refuse_first(&self, count: usize, is_match: impl Fn(&Fact) -> bool + Send + 'static) {
+        let mut remaining = count;
         self.refuse(move |batch| {
-            let refused = left > 0 && batch.facts.iter().any(&is_it);
-            left -= usize::from(refused);
+            let refused = remaining > 0 && batch.facts.iter().any(&is_match);
+            remaining -= usize::from(refused);
             refused.then(|| StoreError::DiskFull { what: "the store of a test".to_owned() })
         });
     }

@@ -1,4 +1,4 @@
-//! Putting hosts together for tests: the built-in stages and the agent, channels of one's own, and every setting.
+//! Host builder for tests: built-in stages, the agent, test channels, and access to every host option.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 pub use crate::registers::ClosurePlugin;
 use crate::test_channel::TestChannel;
 
-/// A plugin made from a function.
+/// Boxed plugin whose registration is a closure.
 pub fn boxed_plugin(
     name: &'static str,
     register: impl Fn(&mut HookRegistrar) + Send + Sync + 'static,
@@ -29,49 +29,49 @@ pub fn boxed_plugin(
     Box::new(ClosurePlugin(name, register))
 }
 
-/// A plugin with a tool `hold`, which waits at a gate and then says so.
-pub fn hold_tool_plugin(gate: &ReplyBarrier) -> Box<dyn Plugin> {
-    let gate = gate.clone();
+/// Plugin with a tool `hold`, which waits for the release of `barrier` and returns `held`.
+pub fn hold_tool_plugin(barrier: &ReplyBarrier) -> Box<dyn Plugin> {
+    let barrier = barrier.clone();
     boxed_plugin("hold", move |hooks| {
-        let gate = gate.clone();
-        let hold = move |_: JsonObject, _: ToolContext| {
-            let gate = gate.clone();
+        let barrier = barrier.clone();
+        let action = move |_: JsonObject, _: ToolContext| {
+            let barrier = barrier.clone();
             async move {
-                gate.wait_for_release().await;
+                barrier.wait_for_release().await;
                 Ok(ToolOutput::ok("held"))
             }
         };
         let schema = json!({"type": "object", "properties": {}});
-        let tool: Arc<dyn Tool> = Arc::new(FnTool::new("hold", "Waits.", schema, hold));
+        let tool: Arc<dyn Tool> = Arc::new(FnTool::new("hold", "Waits.", schema, action));
         hooks.on_sync(ProvideTools, move || Ok(Some(vec![Arc::clone(&tool)])));
     })
 }
 
-/// Where hosts live: a workspace, a folder of owners, and a store that outlives them.
+/// Workspace, owner folder and store, shared by successive hosts.
 pub struct HostFixture {
     folder: TempDir,
     store: Arc<dyn Store>,
 }
 
 impl HostFixture {
-    /// A house whose store is in memory: for paused time.
+    /// Fixture with a store in memory, for tests on a paused clock.
     pub fn in_memory() -> Self {
         Self::with_store(Arc::new(MemoryStore::new()))
     }
 
-    /// A house with this store.
+    /// Fixture with this store.
     pub fn with_store(store: Arc<dyn Store>) -> Self {
         Self { folder: tempfile::tempdir().unwrap(), store }
     }
 
-    /// A house with a real database.
+    /// Fixture with a SQLite database.
     pub fn on_disk() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Arc::new(SqliteStore::open(folder.path().join("capstan.db")).unwrap());
         Self { folder, store }
     }
 
-    /// The workspace of its hosts.
+    /// Workspace of the hosts.
     pub fn workspace(&self) -> &std::path::Path {
         self.folder.path()
     }
@@ -80,15 +80,15 @@ impl HostFixture {
         self.store.as_ref()
     }
 
-    /// A host of this house with a connection of its own to the database, as another process has.
+    /// Builder of a host with its own connection to the database, like another process.
     pub fn second_host_builder(&self) -> TestHostBuilder {
         let store = Arc::new(SqliteStore::open(self.folder.path().join("capstan.db")).unwrap());
         TestHostBuilder { store, ..self.host_builder() }
     }
 
-    /// A host of this house, to be put together.
+    /// Builder of a host on the store of the fixture.
     pub fn host_builder(&self) -> TestHostBuilder {
-        let settings = HostOptions {
+        let options = HostOptions {
             workspace: WorkspaceDir { path: self.folder.path().to_owned() },
             model: "demo:echo".parse().unwrap(),
             fallback_models: Vec::new(),
@@ -98,14 +98,14 @@ impl HostFixture {
             session_wait_timeout: Duration::from_mins(1),
             intake_overrides: Default::default(),
             max_queued_events: 64,
-            // Longer than a run: what becomes of a run whose tool hangs is seen here.
+            // Longer than a run, so that a run with a hanging tool reaches its own timeout.
             limits: RunLimits { tool_timeout: Duration::from_mins(20), ..RunLimits::default() },
             secret_masker: SecretMasker::new(Vec::<String>::new()),
             lease_owner: LeaseOwner::open(self.folder.path().join("owners")).unwrap(),
             clock: Clock::system(),
         };
         TestHostBuilder {
-            settings,
+            options,
             store: Arc::clone(&self.store),
             plugins: Vec::new(),
             channels: Vec::new(),
@@ -113,27 +113,27 @@ impl HostFixture {
         }
     }
 
-    /// The outcome of an event, if it has one.
+    /// Outcome of an event, if it has one.
     pub async fn outcome(&self, event: &Event) -> Option<Outcome> {
-        let accepted = self.store.inbox_record(&EventKey::from(event)).await.unwrap().expect("it was accepted");
-        accepted.outcome.map(|(outcome, _)| outcome)
+        let record = self.store.inbox_record(&EventKey::from(event)).await.unwrap().expect("the event was accepted");
+        record.outcome.map(|(outcome, _)| outcome)
     }
 
-    /// Asserts that nothing is in flight and nothing is damaged.
+    /// Asserts that no event is in flight, no run is open, and the store is undamaged.
     #[track_caller]
     pub fn assert_settled(&self) -> impl Future<Output = ()> {
         let store = Arc::clone(&self.store);
         async move {
-            assert_eq!(store.in_flight_events(None).collect().await.unwrap(), [], "every event has its outcome");
+            assert_eq!(store.in_flight_events(None).collect().await.unwrap(), [], "every event has an outcome");
             assert_eq!(store.open_runs().collect().await.unwrap(), [], "every run has ended");
             assert_eq!(store.verify().await.unwrap(), []);
         }
     }
 }
 
-/// A host that is being put together.
+/// Builder of a host in this process.
 pub struct TestHostBuilder {
-    settings: HostOptions,
+    options: HostOptions,
     store: Arc<dyn Store>,
     plugins: Vec<Box<dyn Plugin>>,
     channels: Vec<Arc<dyn Channel>>,
@@ -151,15 +151,15 @@ impl TestHostBuilder {
         self
     }
 
-    /// Answers come from this model.
+    /// Uses the scripted model in place of the demo model.
     pub fn model(mut self, server: &ScriptedModel) -> Self {
         self.openai_base_url = Some(server.base_url());
-        self.settings.model = "openai:scripted".parse().unwrap();
+        self.options.model = "openai:scripted".parse().unwrap();
         self
     }
 
     pub fn configure(mut self, change: impl FnOnce(&mut HostOptions)) -> Self {
-        change(&mut self.settings);
+        change(&mut self.options);
         self
     }
 
@@ -168,16 +168,16 @@ impl TestHostBuilder {
         let (channels, openai) = (self.channels, self.openai_base_url);
         registry.register(&ClosurePlugin("builtin", move |hooks: &mut HookRegistrar| {
             capstan_host::builtin::register(hooks);
-            // What was said is looked at here, not where it came from.
-            let settings = capstan_agent::AgentOptions { message_context: false, ..Default::default() };
-            capstan_agent::register(hooks, capstan_agent::LoopOptions::default(), settings);
+            // These tests compare message texts, which would otherwise begin with their origin.
+            let options = capstan_agent::AgentOptions { message_context: false, ..Default::default() };
+            capstan_agent::register(hooks, capstan_agent::LoopOptions::default(), options);
             let (channels, api_base) = (channels.clone(), openai.clone());
             hooks.on_sync(ProvideChannels, move || Ok(Some(channels.clone())));
             hooks.on_sync(ProvideModelOptions, move || {
                 let api_key = Some("a key".to_owned().into());
-                let settings =
+                let options =
                     capstan_models::ProviderOptions { api_key, api_base: api_base.clone(), ..Default::default() };
-                let openai = Provider::new("openai", WireProtocol::OpenAi, settings, Arc::new(HttpClients::new()));
+                let openai = Provider::new("openai", WireProtocol::OpenAi, options, Arc::new(HttpClients::new()));
                 Ok(Some(vec![Arc::new(DemoProvider) as Arc<dyn ModelProvider>, Arc::new(openai)]))
             });
         }));
@@ -186,26 +186,26 @@ impl TestHostBuilder {
         }
         assert_eq!(registry.load_failures(), [], "every plugin loads");
         let hooks = HookRuntime::new(registry, HookDeadlines::default());
-        Host::start(hooks, self.store, self.settings).await.unwrap()
+        Host::start(hooks, self.store, self.options).await.unwrap()
     }
 }
 
-/// Says something in the background; the handle gives what became of it.
+/// Serves an event in a spawned task.
 pub fn serve_in_background(host: &Host, event: Event) -> tokio::task::JoinHandle<ServedEvent> {
     let host = host.clone();
     tokio::spawn(async move { host.serve(event).await.unwrap() })
 }
 
-/// Hands an event in and waits until it is accepted, and its session has heard of it.
+/// Submits an event, and waits until it is accepted and its session actor has seen it.
 pub async fn submit(host: &Host, event: &Event) {
-    host.submit(event.clone().into()).await.expect("it is accepted");
-    // Its session has been woken: on the one thread of a test it runs before whoever lets it pass.
+    host.submit(event.clone().into()).await.expect("the event is accepted");
+    // On the single thread of a test, the notified session actor runs before the task that releases it.
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
 }
 
-/// An outcome in a few words.
+/// Outcome as a short text.
 pub fn format_outcome(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Replied { text } => format!("replied: {text}"),
@@ -214,15 +214,15 @@ pub fn format_outcome(outcome: &Outcome) -> String {
     }
 }
 
-/// Answers with what it was told, once its gate is open.
-pub fn gated_echo_plugin(gate: &ReplyBarrier) -> Box<dyn Plugin> {
-    let gate = gate.clone();
+/// Plugin whose model stage echoes the prompt after the release of `barrier`.
+pub fn blocking_echo_plugin(barrier: &ReplyBarrier) -> Box<dyn Plugin> {
+    let barrier = barrier.clone();
     boxed_plugin("echo", move |hooks| {
-        let gate = gate.clone();
+        let barrier = barrier.clone();
         hooks.on(RunModel, move |prompt: PromptContent| {
-            let gate = gate.clone();
+            let barrier = barrier.clone();
             async move {
-                gate.wait_for_release().await;
+                barrier.wait_for_release().await;
                 Ok(Some(format!("re: {}", prompt.text())))
             }
         });

@@ -1,5 +1,5 @@
-//! A host that stops while turns go on and events wait: nothing is lost, and the next host takes up what was left. On
-//! paused time.
+//! Stop of a host with running turns and queued events: nothing is lost, and the next host recovers the orphaned events. On
+//! a paused clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,156 +20,156 @@ fn phone_channel() -> Arc<TestChannel> {
     Arc::new(TestChannel::new("phone"))
 }
 
-/// A message to the demo model that calls the tool at the gate.
+/// Message that makes the demo model call the tool `hold`.
 fn hold_message(chat: &str) -> Event {
     Event::message("phone", chat, "[[tool:hold]]")
 }
 
-async fn outcome_name(house: &HostFixture, event: &Event) -> String {
-    house.outcome(event).await.map_or_else(|| "in flight".to_owned(), |outcome| outcome.name().to_owned())
+async fn outcome_name(fixture: &HostFixture, event: &Event) -> String {
+    fixture.outcome(event).await.map_or_else(|| "in flight".to_owned(), |outcome| outcome.name().to_owned())
 }
 
 #[tokio::test(start_paused = true)]
-async fn x02_what_runs_ends_and_what_waits_is_taken_up_by_the_next_host() {
-    let gate = ReplyBarrier::new();
-    let (house, first_phone) = (HostFixture::in_memory(), phone_channel());
-    let host = house.host_builder().channel(&first_phone).plugin(hold_tool_plugin(&gate)).start().await;
+async fn x02_running_turns_end_and_queued_events_are_recovered_by_the_next_host() {
+    let barrier = ReplyBarrier::new();
+    let (fixture, first_phone) = (HostFixture::in_memory(), phone_channel());
+    let host = fixture.host_builder().channel(&first_phone).plugin(hold_tool_plugin(&barrier)).start().await;
     let one = hold_message("1");
     submit(&host, &one).await;
-    gate.reached().await;
-    let waiting: Vec<Event> = (0..5).map(|n| Event::message("phone", "1", format!("waits {n}"))).collect();
-    for event in &waiting[1..] {
+    barrier.reached().await;
+    let queued: Vec<Event> = (0..5).map(|n| Event::message("phone", "1", format!("waits {n}"))).collect();
+    for event in &queued[1..] {
         submit(&host, event).await;
     }
-    // The caller of an event that waits is told so; the event is kept.
+    // The caller of a queued event gets an error; the event stays accepted.
     let caller = host.clone();
-    let first = waiting[0].clone();
+    let first = queued[0].clone();
     let caller = tokio::spawn(async move { caller.serve(first).await });
-    while house.store().in_flight_events(None).collect().await.unwrap().len() < 6 {
+    while fixture.store().in_flight_events(None).collect().await.unwrap().len() < 6 {
         tokio::task::yield_now().await;
     }
-    let late = host.clone();
+    let late_host = host.clone();
     let stopping = tokio::spawn(host.stop());
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let refused = late.submit(Event::message("phone", "2", "too late").into()).await.unwrap_err();
+    let refused = late_host.submit(Event::message("phone", "2", "too late").into()).await.unwrap_err();
     assert_eq!(refused.code, "host-stopping");
-    gate.release();
+    barrier.release();
     stopping.await.unwrap().unwrap();
-    drop(late);
+    drop(late_host);
     assert_eq!(caller.await.unwrap().unwrap_err(), HostError::Stopping);
-    assert_eq!(outcome_name(&house, &one).await, "replied", "it was let end");
-    assert_eq!(first_phone.sent().len(), 1, "and its answer was sent");
-    for event in &waiting {
-        assert_eq!(outcome_name(&house, event).await, "in flight");
+    assert_eq!(outcome_name(&fixture, &one).await, "replied", "the running turn ends");
+    assert_eq!(first_phone.sent().len(), 1, "its reply was sent");
+    for event in &queued {
+        assert_eq!(outcome_name(&fixture, event).await, "in flight");
     }
 
     let next_phone = phone_channel();
-    let host = house.host_builder().channel(&next_phone).plugin(hold_tool_plugin(&gate)).start().await;
+    let host = fixture.host_builder().channel(&next_phone).plugin(hold_tool_plugin(&barrier)).start().await;
     host.listen(&["phone".into()]).await;
     next_phone.wait_until_sent(5).await;
-    for event in &waiting {
-        assert_eq!(outcome_name(&house, event).await, "replied");
+    for event in &queued {
+        assert_eq!(outcome_name(&fixture, event).await, "replied");
     }
-    assert_eq!(house.store().run_page(None, 100).await.unwrap().len(), 6, "each ran once");
+    assert_eq!(fixture.store().run_page(None, 100).await.unwrap().len(), 6, "each event ran once");
     host.stop().await.unwrap();
-    house.assert_settled().await;
+    fixture.assert_settled().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn x01_a_turn_that_does_not_end_in_time_is_cancelled_and_has_its_outcome() {
-    let gate = ReplyBarrier::new();
-    let house = HostFixture::in_memory();
-    let host = house.host_builder().channel(&phone_channel()).plugin(hold_tool_plugin(&gate)).start().await;
+async fn x01_a_turn_that_exceeds_the_stop_deadline_is_cancelled() {
+    let barrier = ReplyBarrier::new();
+    let fixture = HostFixture::in_memory();
+    let host = fixture.host_builder().channel(&phone_channel()).plugin(hold_tool_plugin(&barrier)).start().await;
     let (one, two) = (hold_message("1"), Event::message("phone", "1", "two"));
     submit(&host, &one).await;
-    gate.reached().await;
+    barrier.reached().await;
     submit(&host, &two).await;
     let before = tokio::time::Instant::now();
     host.stop().await.unwrap();
     assert!(before.elapsed() <= Duration::from_secs(21), "{:?}", before.elapsed());
-    assert_eq!(outcome_name(&house, &one).await, "cancelled");
-    assert_eq!(outcome_name(&house, &two).await, "in flight");
+    assert_eq!(outcome_name(&fixture, &one).await, "cancelled");
+    assert_eq!(outcome_name(&fixture, &two).await, "in flight");
     let next_phone = phone_channel();
-    let host = house.host_builder().channel(&next_phone).start().await;
+    let host = fixture.host_builder().channel(&next_phone).start().await;
     host.listen(&["phone".into()]).await;
     next_phone.wait_until_sent(1).await;
-    assert_eq!(outcome_name(&house, &two).await, "replied");
+    assert_eq!(outcome_name(&fixture, &two).await, "replied");
     host.stop().await.unwrap();
-    house.assert_settled().await;
+    fixture.assert_settled().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn x02_an_event_that_waits_for_another_process_is_not_ended_by_its_host_stopping() {
-    let gate = ReplyBarrier::new();
-    let house = HostFixture::in_memory();
-    let here = house.host_builder().channel(&phone_channel()).plugin(hold_tool_plugin(&gate)).start().await;
-    let there = house.host_builder().channel(&phone_channel()).start().await;
-    let turn = serve_in_background(&here, hold_message("1"));
-    gate.reached().await;
+async fn x02_an_event_waiting_for_another_process_stays_in_flight_when_its_host_stops() {
+    let barrier = ReplyBarrier::new();
+    let fixture = HostFixture::in_memory();
+    let busy_host = fixture.host_builder().channel(&phone_channel()).plugin(hold_tool_plugin(&barrier)).start().await;
+    let waiting_host = fixture.host_builder().channel(&phone_channel()).start().await;
+    let turn = serve_in_background(&busy_host, hold_message("1"));
+    barrier.reached().await;
     let two = Event::message("phone", "1", "two");
-    submit(&there, &two).await;
-    there.stop().await.unwrap();
-    assert_eq!(outcome_name(&house, &two).await, "in flight");
-    gate.release();
+    submit(&waiting_host, &two).await;
+    waiting_host.stop().await.unwrap();
+    assert_eq!(outcome_name(&fixture, &two).await, "in flight");
+    barrier.release();
     turn.await.unwrap();
-    here.stop().await.unwrap();
+    busy_host.stop().await.unwrap();
     let next_phone = phone_channel();
-    let host = house.host_builder().channel(&next_phone).start().await;
+    let host = fixture.host_builder().channel(&next_phone).start().await;
     host.listen(&["phone".into()]).await;
     next_phone.wait_until_sent(1).await;
-    assert_eq!(outcome_name(&house, &two).await, "replied");
+    assert_eq!(outcome_name(&fixture, &two).await, "replied");
     host.stop().await.unwrap();
-    house.assert_settled().await;
+    fixture.assert_settled().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn x02_messages_that_are_held_back_are_taken_up_by_the_next_host() {
+async fn x02_debounced_messages_are_recovered_by_the_next_host() {
     let debounce =
         DebounceOptions { quiet_period: Duration::from_secs(5), max_wait: Duration::from_mins(1), active_window: None };
-    let holds_back = IntakeOptions { admission: None, debounce: Some(debounce) };
-    let house = HostFixture::in_memory();
-    let host = house.host_builder().channel(&Arc::new(TestChannel::new("phone").with_intake(holds_back))).start().await;
+    let intake = IntakeOptions { admission: None, debounce: Some(debounce) };
+    let fixture = HostFixture::in_memory();
+    let host = fixture.host_builder().channel(&Arc::new(TestChannel::new("phone").with_intake(intake))).start().await;
     let event = Event::message("phone", "1", "wait for it");
     submit(&host, &event).await;
     let before = tokio::time::Instant::now();
     host.stop().await.unwrap();
-    assert!(before.elapsed() < Duration::from_secs(5), "stopping does not wait for it");
-    assert_eq!(outcome_name(&house, &event).await, "in flight");
+    assert!(before.elapsed() < Duration::from_secs(5), "the stop does not wait for the debounce");
+    assert_eq!(outcome_name(&fixture, &event).await, "in flight");
     let next_phone = phone_channel();
-    let host = house.host_builder().channel(&next_phone).start().await;
+    let host = fixture.host_builder().channel(&next_phone).start().await;
     host.listen(&["phone".into()]).await;
     next_phone.wait_until_sent(1).await;
     host.stop().await.unwrap();
-    house.assert_settled().await;
+    fixture.assert_settled().await;
 }
 
-/// Streams a word, then waits for good.
-fn endless_stream_plugin(reached: &ReplyBarrier) -> Box<dyn Plugin> {
-    let reached = reached.clone();
+/// Plugin whose model stage streams a word and waits for the release of `barrier`.
+fn endless_stream_plugin(barrier: &ReplyBarrier) -> Box<dyn Plugin> {
+    let barrier = barrier.clone();
     boxed_plugin("never-ends", move |hooks: &mut HookRegistrar| {
-        let reached = reached.clone();
+        let barrier = barrier.clone();
         hooks.on(RunModelStream, move |_: PromptContent| {
-            let reached = reached.clone();
+            let barrier = barrier.clone();
             async move {
                 let word = futures::stream::iter([StreamEvent::text("word")]);
-                let held = futures::stream::once(async move {
-                    reached.wait_for_release().await;
+                let rest = futures::stream::once(async move {
+                    barrier.wait_for_release().await;
                     StreamEvent::text("never")
                 });
-                Ok(Some(word.chain(held).boxed()))
+                Ok(Some(word.chain(rest).boxed()))
             }
         });
     })
 }
 
 #[tokio::test(start_paused = true)]
-async fn x01_every_turn_of_many_sessions_ends_when_the_host_is_cancelled() {
-    let gate = ReplyBarrier::new();
-    let house = HostFixture::in_memory();
-    let host = house.host_builder().channel(&phone_channel()).plugin(endless_stream_plugin(&gate)).start().await;
+async fn x01_turns_of_all_sessions_end_when_the_host_is_cancelled() {
+    let barrier = ReplyBarrier::new();
+    let fixture = HostFixture::in_memory();
+    let host = fixture.host_builder().channel(&phone_channel()).plugin(endless_stream_plugin(&barrier)).start().await;
     let events: Vec<Event> = (0..20).map(|n| Event::message("phone", n.to_string(), "go")).collect();
     let turns: Vec<_> = events.iter().map(|event| serve_in_background(&host, event.clone())).collect();
-    while house.store().open_runs().collect().await.unwrap().len() < events.len() {
+    while fixture.store().open_runs().collect().await.unwrap().len() < events.len() {
         tokio::task::yield_now().await;
     }
     host.cancel();
@@ -178,9 +178,9 @@ async fn x01_every_turn_of_many_sessions_ends_when_the_host_is_cancelled() {
     }
     for event in &events {
         let (recorded, run) =
-            house.store().inbox_record(&EventKey::from(event)).await.unwrap().unwrap().outcome.unwrap();
+            fixture.store().inbox_record(&EventKey::from(event)).await.unwrap().unwrap().outcome.unwrap();
         assert!(recorded == Outcome::Cancelled && run.is_some());
     }
     host.stop().await.unwrap();
-    house.assert_settled().await;
+    fixture.assert_settled().await;
 }

@@ -1,5 +1,5 @@
-//! Sessions: how messages are admitted while a turn is going on, what one session's trouble does to others, how answers
-//! are delivered, and what several hosts on one store do to each other.
+//! Sessions in a host of this process: admission during a turn, isolation of failures, delivery of replies, recovery of
+//! orphaned events, and several hosts on one store.
 
 mod acceptance;
 mod admission;

@@ -1,5 +1,5 @@
-//! However an event fails, the observers are told once, and whoever sent it gets one notice, the way replies go: through
-//! the hooks that dispatch, and by the outbox (T10, T11).
+//! Notices of failed events: observers are notified once, and the sender gets one notice in the same way as a reply, through
+//! the dispatch hooks and the outbox (T10, T11).
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::test_channel::{ChannelFuture, ChannelRequest, TestChannel};
 
 const QUEUE_FULL_NOTICE: &str = "too many messages wait in this conversation; please send this one again later";
 
-/// What the hooks were told.
+/// Log of hook calls.
 #[derive(Clone, Default)]
 struct HookLog(Arc<Mutex<Vec<String>>>);
 
@@ -28,11 +28,11 @@ impl HookLog {
         self.0.lock().unwrap().push(line);
     }
 
-    /// A plugin that hears what goes wrong, and what goes out.
+    /// Plugin that logs errors and outbound messages.
     fn plugin(&self) -> Box<dyn Plugin> {
-        let heard = self.clone();
-        boxed_plugin("hears", move |hooks: &mut HookRegistrar| {
-            let (failed, sent) = (heard.clone(), heard.clone());
+        let log = self.clone();
+        boxed_plugin("log", move |hooks: &mut HookRegistrar| {
+            let (failed, sent) = (log.clone(), log.clone());
             hooks.on(OnError, move |stage: ErrorStage, error: ErrorReport| {
                 failed.add(format!("on_error({}): {}", stage.as_str(), error.public));
                 async { Ok(Some(())) }
@@ -44,15 +44,18 @@ impl HookLog {
         })
     }
 
-    /// Asserts that this went wrong and that nothing but its notice went out, which is on record.
-    async fn assert_only_notice(&self, why: &str, event: &Event, house: &HostFixture, phone: &TestChannel) {
-        let notice = format!("Sorry, something went wrong: {why}");
-        let heard = std::mem::take(&mut *self.0.lock().unwrap());
-        assert_eq!(heard, [format!("on_error(turn): {why}"), format!("dispatch_outbound: {notice}")]);
-        let outcome = house.outcome(event).await;
-        assert!(matches!(&outcome, Some(Outcome::Failed { notice: kept, .. }) if *kept == notice), "{outcome:?}");
+    /// Asserts that the hooks saw this error and its notice only, and that the notice was recorded and sent.
+    async fn assert_only_notice(&self, reason: &str, event: &Event, fixture: &HostFixture, phone: &TestChannel) {
+        let notice = format!("Sorry, something went wrong: {reason}");
+        let lines = std::mem::take(&mut *self.0.lock().unwrap());
+        assert_eq!(lines, [format!("on_error(turn): {reason}"), format!("dispatch_outbound: {notice}")]);
+        let outcome = fixture.outcome(event).await;
+        assert!(
+            matches!(&outcome, Some(Outcome::Failed { notice: recorded, .. }) if *recorded == notice),
+            "{outcome:?}"
+        );
         assert_eq!(phone.sent().last(), Some(&format!("1: {notice}")));
-        let rows = house.store().outbox_records(&EventKey::from(event)).collect().await.unwrap();
+        let rows = fixture.store().outbox_records(&EventKey::from(event)).collect().await.unwrap();
         assert_eq!(rows.len(), 1, "one notice");
         assert!(matches!(rows[0].status, OutboxStatus::Sent { .. }), "{rows:?}");
     }
@@ -67,35 +70,35 @@ fn phone_channel() -> Arc<TestChannel> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn t11_a_message_for_which_there_is_no_place() {
-    let (gate, heard, phone, house) =
+async fn t11_a_message_to_a_full_queue_gives_one_notice() {
+    let (barrier, log, phone, fixture) =
         (ReplyBarrier::new(), HookLog::default(), phone_channel(), HostFixture::in_memory());
-    let building = house.host_builder().channel(&phone).plugin(hold_tool_plugin(&gate)).plugin(heard.plugin());
-    let host = building.configure(|settings| settings.max_queued_events = 1).start().await;
+    let builder = fixture.host_builder().channel(&phone).plugin(hold_tool_plugin(&barrier)).plugin(log.plugin());
+    let host = builder.configure(|options| options.max_queued_events = 1).start().await;
     let [one, two, three] = ["[[tool:hold]]", "two", "three"].map(|text| Event::message("phone", "1", text));
     submit(&host, &one).await;
-    gate.reached().await;
+    barrier.reached().await;
     submit(&host, &two).await;
     submit(&host, &three).await;
     phone.wait_until_sent(1).await;
     tokio::time::sleep(Duration::from_millis(1)).await;
-    heard.assert_only_notice(QUEUE_FULL_NOTICE, &three, &house, &phone).await;
-    gate.release();
+    log.assert_only_notice(QUEUE_FULL_NOTICE, &three, &fixture, &phone).await;
+    barrier.release();
     phone.wait_until_sent(3).await;
     host.stop().await.unwrap();
-    house.assert_settled().await;
+    fixture.assert_settled().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn t11_an_event_that_a_dead_process_left_and_that_has_no_turn() {
-    let (heard, phone, house) = (HookLog::default(), phone_channel(), HostFixture::in_memory());
-    let host = house.host_builder().channel(&phone).plugin(heard.plugin()).start().await;
+async fn t11_an_orphaned_event_without_a_turn_gives_one_notice() {
+    let (log, phone, fixture) = (HookLog::default(), phone_channel(), HostFixture::in_memory());
+    let host = fixture.host_builder().channel(&phone).plugin(log.plugin()).start().await;
     host.serve(Event::message("phone", "1", "hello")).await.unwrap();
-    heard.0.lock().unwrap().clear();
+    log.0.lock().unwrap().clear();
     let (tape, event) = (first_tape(&host).await, Event::message("phone", "1", "one too many"));
     let mut batch = Batch::new();
-    let told = json!({ "event": event, "without_turn": QUEUE_FULL_NOTICE });
-    let entry = batch.append(&tape, EntryDraft::event("event.accepted", told).hidden());
+    let data = json!({ "event": event, "without_turn": QUEUE_FULL_NOTICE });
+    let entry = batch.append(&tape, EntryDraft::event("event.accepted", data).hidden());
     batch.push(Fact::AcceptEvent {
         key: EventKey::from(&event),
         session: SessionId::new("phone:1"),
@@ -104,82 +107,76 @@ async fn t11_an_event_that_a_dead_process_left_and_that_has_no_turn() {
         accepted_at: Timestamp::from_millis(0),
         owner: "host-dead".to_owned(),
     });
-    house.store().commit(batch).await.unwrap();
+    fixture.store().commit(batch).await.unwrap();
     host.listen(&["phone".into()]).await;
     phone.wait_until_sent(2).await;
     tokio::time::sleep(Duration::from_millis(1)).await;
-    heard.assert_only_notice(QUEUE_FULL_NOTICE, &event, &house, &phone).await;
+    log.assert_only_notice(QUEUE_FULL_NOTICE, &event, &fixture, &phone).await;
     host.stop().await.unwrap();
-    house.assert_settled().await;
+    fixture.assert_settled().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn t11_a_turn_that_lost_its_lease() {
-    let (gate, heard, phone, house) =
+async fn t11_a_turn_that_lost_its_lease_gives_one_notice() {
+    let (barrier, log, phone, fixture) =
         (ReplyBarrier::new(), HookLog::default(), phone_channel(), HostFixture::in_memory());
-    let held = gate.clone();
+    let hook_barrier = barrier.clone();
     let slow_end = boxed_plugin("slow-end", move |hooks| {
-        let held = held.clone();
+        let hook_barrier = hook_barrier.clone();
         hooks.on(SaveState, move || {
-            let held = held.clone();
+            let hook_barrier = hook_barrier.clone();
             async move {
-                held.wait_for_release().await;
+                hook_barrier.wait_for_release().await;
                 Ok(None)
             }
         });
     });
-    let host = house.host_builder().channel(&phone).plugin(slow_end).plugin(heard.plugin()).start().await;
+    let host = fixture.host_builder().channel(&phone).plugin(slow_end).plugin(log.plugin()).start().await;
     let event = Event::message("phone", "1", "hello");
     submit(&host, &event).await;
-    gate.reached().await;
+    barrier.reached().await;
     let tape = first_tape(&host).await;
-    let holder = house.store().lease(&tape).await.unwrap().unwrap().owner.unwrap();
+    let holder = fixture.store().lease(&tape).await.unwrap().unwrap().owner.unwrap();
     let thief = "thief/1".to_owned();
-    let (now, until) = (Timestamp::from_millis(0), Timestamp::from_millis(1));
-    let judged = Some(OwnerLiveness { owner: holder, is_alive: false });
+    let (now, expires_at) = (Timestamp::from_millis(0), Timestamp::from_millis(1));
+    let owner_liveness = Some(OwnerLiveness { owner: holder, is_alive: false });
     let mut batch = Batch::new();
-    batch.push(Fact::TakeLease {
-        tape: tape.clone(),
-        owner: thief.clone(),
-        now,
-        expires_at: until,
-        owner_liveness: judged,
-    });
+    batch.push(Fact::TakeLease { tape: tape.clone(), owner: thief.clone(), now, expires_at, owner_liveness });
     batch.push(Fact::ReleaseLease { tape, owner: thief });
-    house.store().commit(batch).await.unwrap();
-    heard.0.lock().unwrap().clear();
-    gate.release();
+    fixture.store().commit(batch).await.unwrap();
+    log.0.lock().unwrap().clear();
+    barrier.release();
     phone.wait_until_sent(1).await;
     tokio::time::sleep(Duration::from_millis(1)).await;
-    let heard_of = heard.0.lock().unwrap().remove(0);
-    assert!(heard_of.starts_with("dispatch_outbound: I am the demo model"), "the turn itself went well: {heard_of}");
-    heard.assert_only_notice("the store failed", &event, &house, &phone).await;
-    house.assert_settled().await;
+    let first_line = log.0.lock().unwrap().remove(0);
+    assert!(first_line.starts_with("dispatch_outbound: I am the demo model"), "the turn succeeded: {first_line}");
+    log.assert_only_notice("the store failed", &event, &fixture, &phone).await;
+    fixture.assert_settled().await;
     let again = host.serve(Event::message("phone", "1", "and now?")).await.unwrap();
-    assert!(matches!(again.outcome, Some(Outcome::Replied { .. })), "the session goes on: {again:?}");
+    assert!(matches!(again.outcome, Some(Outcome::Replied { .. })), "the session continues: {again:?}");
     host.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn x01_every_caller_that_waits_is_answered_however_many_answers_wait() {
+async fn x01_every_waiting_caller_is_answered_despite_a_backlog_of_answers() {
     let (turn, reading) = (ReplyBarrier::new(), ReplyBarrier::new());
-    let slow = reading.clone();
-    let desk = TestChannel::with_waiting_callers("desk").with_behaviour(move |asked| {
-        let slow = slow.clone();
-        matches!(asked, ChannelRequest::Answer(_)).then(|| {
+    let channel_barrier = reading.clone();
+    let desk = TestChannel::with_waiting_callers("desk").with_behaviour(move |request| {
+        let channel_barrier = channel_barrier.clone();
+        matches!(request, ChannelRequest::Answer(_)).then(|| {
             Box::pin(async move {
-                slow.wait_for_release().await;
+                channel_barrier.wait_for_release().await;
                 Ok(())
             }) as ChannelFuture
         })
     });
     let desk = Arc::new(desk);
-    let house = HostFixture::in_memory();
-    let building = house.host_builder().channel(&desk).plugin(hold_tool_plugin(&turn));
-    let host = building
-        .configure(|settings| {
+    let fixture = HostFixture::in_memory();
+    let builder = fixture.host_builder().channel(&desk).plugin(hold_tool_plugin(&turn));
+    let host = builder
+        .configure(|options| {
             let admission = Some(AdmissionMode::Drop);
-            settings.intake_overrides.insert("desk".into(), IntakeOptions { admission, debounce: None });
+            options.intake_overrides.insert("desk".into(), IntakeOptions { admission, debounce: None });
         })
         .start()
         .await;
@@ -195,5 +192,5 @@ async fn x01_every_caller_that_waits_is_answered_however_many_answers_wait() {
     }
     turn.release();
     host.stop().await.unwrap();
-    house.assert_settled().await;
+    fixture.assert_settled().await;
 }

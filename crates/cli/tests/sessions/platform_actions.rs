@@ -1,4 +1,4 @@
-//! Actions on a platform whose host dies: none is done a second time.
+//! Platform actions of a host that crashes: none is performed twice.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::host_fixture::{HostFixture, boxed_plugin, format_outcome};
 use crate::orphaned_events::wait_until_settled;
 use crate::platform::{GroupChannel, group_plugin};
 
-/// A runner that deletes a message, passes a gate, and is done. Whatever it does, it does through the host.
+/// Runner that deletes a message, waits for the release of its barrier and completes. All its effects go through the host.
 struct DeletingRunner(ReplyBarrier);
 
 impl Runner for DeletingRunner {
@@ -33,11 +33,11 @@ impl Runner for DeletingRunner {
     }
 
     fn run(&self, _: RunContext, api: RunApi) -> ResultStream {
-        let gate = self.0.clone();
+        let barrier = self.0.clone();
         let arguments = JsonObject::from_iter([("message_id".to_owned(), json!("m1"))]);
         let work = async move {
             let done = api.platform.call(ActionRequest { action: "message.delete".to_owned(), arguments }).await;
-            gate.wait_for_release().await;
+            barrier.wait_for_release().await;
             match done {
                 Ok(_) => ResultBody::RunCompleted { silent: true }.into(),
                 Err(error) => ResultBody::RunFailed { message: error.to_string(), code: None }.into(),
@@ -51,13 +51,13 @@ fn current_thread_runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-async fn start_host(house: &HostFixture, group: &Arc<GroupChannel>, gate: &ReplyBarrier) -> Host {
-    let runner: Arc<dyn Runner> = Arc::new(DeletingRunner(gate.clone()));
-    let runs = boxed_plugin("deletes", move |hooks: &mut HookRegistrar| {
+async fn start_host(fixture: &HostFixture, group: &Arc<GroupChannel>, barrier: &ReplyBarrier) -> Host {
+    let runner: Arc<dyn Runner> = Arc::new(DeletingRunner(barrier.clone()));
+    let runner_plugin = boxed_plugin("deletes", move |hooks: &mut HookRegistrar| {
         let runner = Arc::clone(&runner);
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
     });
-    let host = house.host_builder().plugin(Box::new(group_plugin(group))).plugin(runs).start().await;
+    let host = fixture.host_builder().plugin(Box::new(group_plugin(group))).plugin(runner_plugin).start().await;
     let resource_policy = ResourcePolicy { platform_api: Some(AllowList::All), ..ResourcePolicy::default() };
     let binding = Binding {
         binding_id: "deletes".into(),
@@ -71,64 +71,64 @@ async fn start_host(house: &HostFixture, group: &Arc<GroupChannel>, gate: &Reply
     host
 }
 
-/// A host takes an event in and dies, with everything it had begun, when the gate is reached.
-fn crash_at_gate(
-    house: &HostFixture,
+/// Starts a host that accepts an event, and drops it with all its tasks when `barrier` is reached.
+fn crash_at_barrier(
+    fixture: &HostFixture,
     group: &Arc<GroupChannel>,
-    runner_gate: &ReplyBarrier,
-    gate: &ReplyBarrier,
+    runner_barrier: &ReplyBarrier,
+    barrier: &ReplyBarrier,
     event: &Event,
 ) {
-    let dying = current_thread_runtime();
-    dying.block_on(async {
-        let host = start_host(house, group, runner_gate).await;
+    let runtime = current_thread_runtime();
+    runtime.block_on(async {
+        let host = start_host(fixture, group, runner_barrier).await;
         host.submit(event.clone().into()).await.unwrap();
-        gate.reached().await;
+        barrier.reached().await;
     });
 }
 
-/// What became of the event in the next host, what that host was asked to do, and how the actions on its tape ended.
-fn recovered_outcome(house: &HostFixture, event: &Event) -> (String, usize, Vec<Value>) {
+/// Outcome of the event in the next host, the number of actions requested there, and the recorded ends of all actions.
+fn recovered_outcome(fixture: &HostFixture, event: &Event) -> (String, usize, Vec<Value>) {
     current_thread_runtime().block_on(async {
-        let (group, gate) = (GroupChannel::new(), ReplyBarrier::new());
-        gate.release();
-        let host = start_host(house, &group, &gate).await;
-        let outcome = format_outcome(&wait_until_settled(house, event).await);
-        let tape = house.store().inbox_record(&EventKey::from(event)).await.unwrap().unwrap().tape;
+        let (group, barrier) = (GroupChannel::new(), ReplyBarrier::new());
+        barrier.release();
+        let host = start_host(fixture, &group, &barrier).await;
+        let outcome = format_outcome(&wait_until_settled(fixture, event).await);
+        let tape = fixture.store().inbox_record(&EventKey::from(event)).await.unwrap().unwrap().tape;
         let entries = host.tapes().read(&tape, &TapeSlice::all()).await.unwrap();
         let ended = entries.iter().filter(|entry| entry.name() == Some("action.ended"));
         let ended = ended.map(|entry| entry.payload["data"]["status"].clone()).collect();
         host.stop().await.unwrap();
-        house.assert_settled().await;
+        fixture.assert_settled().await;
         (outcome, group.requested_actions().len(), ended)
     })
 }
 
 #[test]
-fn x02_an_action_that_a_crash_cut_off_is_not_done_again_and_its_fate_is_unknown() {
-    let (house, gate, event) = (HostFixture::on_disk(), ReplyBarrier::new(), GroupChannel::message("hi"));
-    let at_gate = gate.clone();
-    let hangs = GroupChannel::with_handler(move |_| {
-        let gate = at_gate.clone();
+fn x02_an_action_interrupted_by_a_crash_is_not_repeated_and_ends_unknown() {
+    let (fixture, barrier, event) = (HostFixture::on_disk(), ReplyBarrier::new(), GroupChannel::message("hi"));
+    let handler_barrier = barrier.clone();
+    let group = GroupChannel::with_handler(move |_| {
+        let barrier = handler_barrier.clone();
         Box::pin(async move {
-            gate.wait_for_release().await;
+            barrier.wait_for_release().await;
             Ok(Value::Null)
         })
     });
-    crash_at_gate(&house, &hangs, &ReplyBarrier::new(), &gate, &event);
-    assert_eq!(hangs.requested_actions().len(), 1);
-    let (outcome, asked, ended) = recovered_outcome(&house, &event);
+    crash_at_barrier(&fixture, &group, &ReplyBarrier::new(), &barrier, &event);
+    assert_eq!(group.requested_actions().len(), 1);
+    let (outcome, requested, ended) = recovered_outcome(&fixture, &event);
     assert!(outcome.contains("while message.delete was at work"), "{outcome}");
-    assert_eq!((asked, ended), (0, vec![json!("unknown")]));
+    assert_eq!((requested, ended), (0, vec![json!("unknown")]));
 }
 
 #[test]
-fn x02_an_action_that_was_done_before_a_crash_is_not_done_again() {
-    let (house, gate, event) = (HostFixture::on_disk(), ReplyBarrier::new(), GroupChannel::message("hi"));
+fn x02_an_action_performed_before_a_crash_is_not_repeated() {
+    let (fixture, barrier, event) = (HostFixture::on_disk(), ReplyBarrier::new(), GroupChannel::message("hi"));
     let group = GroupChannel::new();
-    crash_at_gate(&house, &group, &gate, &gate, &event);
+    crash_at_barrier(&fixture, &group, &barrier, &barrier, &event);
     assert_eq!(group.requested_actions().len(), 1);
-    let (outcome, asked, ended) = recovered_outcome(&house, &event);
+    let (outcome, requested, ended) = recovered_outcome(&fixture, &event);
     assert!(outcome.contains("after message.delete was asked for"), "{outcome}");
-    assert_eq!((asked, ended), (0, vec![json!("done")]));
+    assert_eq!((requested, ended), (0, vec![json!("done")]));
 }

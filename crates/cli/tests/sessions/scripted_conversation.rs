@@ -1,4 +1,4 @@
-//! A conversation with a scripted model, as it is told.
+//! Conversation with a scripted model through a test channel.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use crate::host_fixture::{ClosurePlugin, HostFixture, TestHostBuilder, format_outcome, submit};
 use crate::test_channel::TestChannel;
 
-/// Where a message of a talk says how it wants to be admitted.
+/// Metadata key with the admission that a message asks for.
 const ADMISSION_METADATA_KEY: &str = "admission";
 
-/// A conversation with a scripted model.
+/// Conversation with a scripted model, in one session.
 pub struct ScriptedConversation {
     pub host: Host,
     pub fixture: HostFixture,
@@ -26,34 +26,34 @@ pub struct ScriptedConversation {
     server: ScriptedModel,
 }
 
-/// Something that was said.
+/// Accepted message of the conversation.
 pub struct SubmittedMessage(Event);
 
 impl ScriptedConversation {
-    /// A talk in which the model says this.
+    /// Conversation with these replies of the model.
     pub async fn new(replies: Vec<ScriptedReply>) -> Self {
         Self::with_plugins(replies, Vec::new()).await
     }
 
-    /// A talk in which the model says this, with plugins.
+    /// Conversation with these replies of the model and these plugins.
     pub async fn with_plugins(replies: Vec<ScriptedReply>, plugins: Vec<Box<dyn Plugin>>) -> Self {
         let server = ScriptedModel::start(replies).await;
-        let (house, desk) = (HostFixture::on_disk(), Arc::new(TestChannel::with_waiting_callers("desk")));
-        let building = house
+        let (fixture, channel) = (HostFixture::on_disk(), Arc::new(TestChannel::with_waiting_callers("desk")));
+        let builder = fixture
             .host_builder()
             .model(&server)
-            .channel(&desk)
+            .channel(&channel)
             .plugin(Box::new(ClosurePlugin("admission", register_admission)));
-        let host = plugins.into_iter().fold(building, TestHostBuilder::plugin).start().await;
-        Self { host, fixture: house, channel: desk, server }
+        let host = plugins.into_iter().fold(builder, TestHostBuilder::plugin).start().await;
+        Self { host, fixture, channel, server }
     }
 
-    /// Says something and waits until it is accepted.
+    /// Sends a message and waits until it is accepted.
     pub async fn send_message(&self, text: &str) -> SubmittedMessage {
         self.submit(Event::message("desk", "1", text)).await
     }
 
-    /// Says something that is to be admitted like this.
+    /// Sends a message that asks for this admission.
     pub async fn send_with_admission(&self, admission: &str, text: &str) -> SubmittedMessage {
         let mut event = Event::message("desk", "1", text);
         event.metadata.insert(ADMISSION_METADATA_KEY.to_owned(), admission.into());
@@ -65,46 +65,50 @@ impl ScriptedConversation {
         SubmittedMessage(event)
     }
 
-    /// What whoever said it was answered.
-    pub async fn wait_for_answer(&self, said: &SubmittedMessage) -> ChannelReply {
-        let answer = self.channel.wait_for_answer(&said.0.event_id).await;
-        assert_eq!(self.fixture.outcome(&said.0).await.as_ref(), Some(&answer.outcome), "what is said is on record");
+    /// Reply to a message; asserts that the same outcome is recorded.
+    pub async fn wait_for_answer(&self, message: &SubmittedMessage) -> ChannelReply {
+        let answer = self.channel.wait_for_answer(&message.0.event_id).await;
+        assert_eq!(
+            self.fixture.outcome(&message.0).await.as_ref(),
+            Some(&answer.outcome),
+            "the reported outcome is recorded"
+        );
         answer
     }
 
-    /// What became of it, in a few words.
-    pub async fn outcome(&self, said: &SubmittedMessage) -> String {
-        format_outcome(&self.wait_for_answer(said).await.outcome)
+    /// Outcome of a message as a short text.
+    pub async fn outcome(&self, message: &SubmittedMessage) -> String {
+        format_outcome(&self.wait_for_answer(message).await.outcome)
     }
 
-    /// The run that ended it.
-    pub async fn run_id(&self, said: &SubmittedMessage) -> RunId {
-        self.wait_for_answer(said).await.run_id.expect("a run ended it")
+    /// Run that settled a message.
+    pub async fn run_id(&self, message: &SubmittedMessage) -> RunId {
+        self.wait_for_answer(message).await.run_id.expect("the message was settled by a run")
     }
 
-    /// Asserts that it became part of the run that answered something else.
-    pub async fn assert_folded(&self, said: &SubmittedMessage, into: &SubmittedMessage) {
+    /// Asserts that a message was folded into the run of another.
+    pub async fn assert_folded(&self, message: &SubmittedMessage, into: &SubmittedMessage) {
         let run_id = self.run_id(into).await;
-        assert_eq!(self.wait_for_answer(said).await.outcome, Outcome::Folded { run_id });
+        assert_eq!(self.wait_for_answer(message).await.outcome, Outcome::Folded { run_id });
     }
 
-    /// Whether it has not ended.
-    pub async fn is_open(&self, said: &SubmittedMessage) -> bool {
-        self.fixture.outcome(&said.0).await.is_none()
+    /// True while the message has no outcome.
+    pub async fn is_open(&self, message: &SubmittedMessage) -> bool {
+        self.fixture.outcome(&message.0).await.is_none()
     }
 
-    /// What the model was sent, each time: the lines of the conversation after the session's start.
+    /// Model requests as lines of the conversation.
     pub fn requests(&self) -> Vec<Vec<String>> {
         self.server.requests().iter().map(conversation_lines).collect()
     }
 
-    /// Ends the talk: nothing is left open, nothing was invalid, and what the model got is on record.
+    /// Stops the host; asserts that every event is settled, every request was valid, and every request is recorded.
     pub async fn finish(self) {
         self.fixture.assert_settled().await;
         assert_eq!(self.server.violations(), Vec::<String>::new());
         let calls = ModelCallReader { tapes: self.host.tapes() };
         let mut recorded = Vec::new();
-        // The newest come first.
+        // The page lists the newest run first.
         for run in self.fixture.store().run_page(None, 1000).await.unwrap().into_iter().rev() {
             recorded.extend(calls.read_run(&run.run_id).await.unwrap().unwrap());
         }
@@ -117,23 +121,23 @@ impl ScriptedConversation {
     }
 }
 
-/// A message says for itself how it is to be admitted.
+/// Registers a hook that admits each message as its metadata asks.
 fn register_admission(hooks: &mut HookRegistrar) {
     hooks.on(AdmitMessage, |message: InboundEvent| async move {
-        Ok(message.metadata.get(ADMISSION_METADATA_KEY).and_then(Value::as_str).map(|asked| match asked {
+        Ok(message.metadata.get(ADMISSION_METADATA_KEY).and_then(Value::as_str).map(|admission| match admission {
             "process" => AdmissionDecision::Process,
             "beside" => AdmissionDecision::Concurrent,
-            mode => AdmissionDecision::WithMode(AdmissionMode::parse(mode).expect("a mode of admission")),
+            mode => AdmissionDecision::WithMode(AdmissionMode::parse(mode).expect("an admission mode")),
         }))
     });
 }
 
-/// The model calls the tool that waits at the test's gate.
+/// Reply in which the model calls the tool `hold`.
 pub fn hold_tool_reply(id: &str) -> ScriptedReply {
     ScriptedReply::tool_calls([(id, "hold", json!({}))])
 }
 
-/// A request as a conversation: without the system prompt and what stands for an anchor.
+/// Messages of a request as lines, without the system prompt and the anchor of the session start.
 pub fn conversation_lines(request: &Value) -> Vec<String> {
     let messages = request["messages"].as_array().expect("messages").iter();
     let line = |message: &Value| {

@@ -1,4 +1,4 @@
-//! A store that refuses for a while, or because another process was faster: what was begun is brought to its end.
+//! Store failures, temporary or caused by a faster process: started work is completed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,9 @@ use futures::{StreamExt as _, stream};
 use serde_json::json;
 
 use crate::faulty_store::FaultyStore;
-use crate::host_fixture::{HostFixture, boxed_plugin, format_outcome, gated_echo_plugin, serve_in_background, submit};
+use crate::host_fixture::{
+    HostFixture, blocking_echo_plugin, boxed_plugin, format_outcome, serve_in_background, submit,
+};
 use crate::orphaned_events::{
     OrphanedSession, phone_channel, session_message, start_listening_host, wait_until_settled,
 };
@@ -29,64 +31,64 @@ fn is_settle(fact: &Fact) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn x01_the_end_of_a_turn_is_tried_again_although_the_host_stops() {
-    let (gate, store, phone) = (ReplyBarrier::new(), FaultyStore::new(), Arc::new(TestChannel::new("phone")));
-    let house = HostFixture::with_store(store.clone());
-    let host = house.host_builder().channel(&phone).plugin(gated_echo_plugin(&gate)).start().await;
+async fn x01_settling_a_turn_is_retried_while_the_host_stops() {
+    let (barrier, store, phone) = (ReplyBarrier::new(), FaultyStore::new(), Arc::new(TestChannel::new("phone")));
+    let fixture = HostFixture::with_store(store.clone());
+    let host = fixture.host_builder().channel(&phone).plugin(blocking_echo_plugin(&barrier)).start().await;
     let event = Event::message("phone", "1", "one");
     submit(&host, &event).await;
-    gate.reached().await;
+    barrier.reached().await;
     store.refuse_first(3, is_settle);
     let stopping = tokio::spawn(host.stop());
     tokio::time::sleep(Duration::from_millis(1)).await;
-    gate.release();
+    barrier.release();
     stopping.await.unwrap().unwrap();
-    assert_eq!(house.outcome(&event).await.as_ref().map(format_outcome).as_deref(), Some("replied: re: one"));
+    assert_eq!(fixture.outcome(&event).await.as_ref().map(format_outcome).as_deref(), Some("replied: re: one"));
     assert_eq!(phone.sent(), ["1: re: one"]);
-    house.assert_settled().await;
+    fixture.assert_settled().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn x01_a_store_that_never_takes_the_end_of_a_turn_does_not_keep_the_host_from_stopping() {
-    let (gate, store, phone) = (ReplyBarrier::new(), FaultyStore::new(), Arc::new(TestChannel::new("phone")));
-    let house = HostFixture::with_store(store.clone());
-    let host = house.host_builder().channel(&phone).plugin(gated_echo_plugin(&gate)).start().await;
+async fn x01_a_store_that_never_settles_a_turn_does_not_block_the_stop() {
+    let (barrier, store, phone) = (ReplyBarrier::new(), FaultyStore::new(), Arc::new(TestChannel::new("phone")));
+    let fixture = HostFixture::with_store(store.clone());
+    let host = fixture.host_builder().channel(&phone).plugin(blocking_echo_plugin(&barrier)).start().await;
     let event = Event::message("phone", "1", "one");
     submit(&host, &event).await;
-    gate.reached().await;
+    barrier.reached().await;
     store.refuse_first(usize::MAX, is_settle);
-    gate.release();
+    barrier.release();
     host.stop().await.unwrap();
-    assert_eq!(house.outcome(&event).await, None, "it is in flight, for the next start");
+    assert_eq!(fixture.outcome(&event).await, None, "the event stays in flight for the next start");
 }
 
 #[tokio::test(start_paused = true)]
-async fn x01_who_waits_hears_once_that_the_store_fails_and_is_answered_when_it_works_again() {
-    let (gate, store, desk) =
+async fn x01_waiting_callers_are_notified_once_of_a_failing_store_and_answered_later() {
+    let (barrier, store, desk) =
         (ReplyBarrier::new(), FaultyStore::new(), Arc::new(TestChannel::with_waiting_callers("desk")));
-    let house = HostFixture::with_store(store.clone());
-    let host = house.host_builder().channel(&desk).plugin(gated_echo_plugin(&gate)).start().await;
+    let fixture = HostFixture::with_store(store.clone());
+    let host = fixture.host_builder().channel(&desk).plugin(blocking_echo_plugin(&barrier)).start().await;
     let events = ["one", "two"].map(|text| Event::message("desk", "1", text));
     for event in &events {
         submit(&host, event).await;
     }
-    gate.reached().await;
+    barrier.reached().await;
     store.refuse_first(5, is_settle);
-    gate.release();
-    let told = desk.wait_until_delayed(2).await;
-    let ids: Vec<_> = told.iter().map(|(event, _)| event).collect();
-    assert_eq!(ids, [&events[0].event_id, &events[1].event_id], "the one that has ended, and the one behind it");
-    assert!(told.iter().all(|(_, why)| why.code == "disk-full"), "{told:?}");
+    barrier.release();
+    let delayed = desk.wait_until_delayed(2).await;
+    let ids: Vec<_> = delayed.iter().map(|(event, _)| event).collect();
+    assert_eq!(ids, [&events[0].event_id, &events[1].event_id], "the finished event, and the one queued behind it");
+    assert!(delayed.iter().all(|(_, reason)| reason.code == "disk-full"), "{delayed:?}");
     for event in &events {
         assert!(matches!(desk.wait_for_answer(&event.event_id).await.outcome, Outcome::Replied { .. }));
     }
-    assert_eq!(desk.wait_until_delayed(2).await.len(), 2, "however often it was tried");
+    assert_eq!(desk.wait_until_delayed(2).await.len(), 2, "retries give no further notice");
     host.stop().await.unwrap();
-    house.assert_settled().await;
+    fixture.assert_settled().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn c03_an_event_that_is_let_go_is_settled_when_the_store_works_again() {
+async fn c03_a_dropped_event_is_settled_when_the_store_recovers() {
     let window = Some(Duration::from_mins(1));
     let debounce = DebounceOptions {
         quiet_period: Duration::from_secs(1),
@@ -95,62 +97,62 @@ async fn c03_an_event_that_is_let_go_is_settled_when_the_store_works_again() {
     };
     let phone = TestChannel::new("phone").with_intake(IntakeOptions { admission: None, debounce: Some(debounce) });
     let store = FaultyStore::new();
-    let house = HostFixture::with_store(store.clone());
-    let host = house.host_builder().channel(&Arc::new(phone)).start().await;
+    let fixture = HostFixture::with_store(store.clone());
+    let host = fixture.host_builder().channel(&Arc::new(phone)).start().await;
     store.refuse_first(3, is_settle);
-    let mut overheard = Event::message("phone", "1", "nice weather");
-    overheard.metadata.insert(Event::ADDRESSED_KEY.to_owned(), false.into());
-    submit(&host, &overheard).await;
-    while house.outcome(&overheard).await.is_none() {
+    let mut unaddressed = Event::message("phone", "1", "nice weather");
+    unaddressed.metadata.insert(Event::ADDRESSED_KEY.to_owned(), false.into());
+    submit(&host, &unaddressed).await;
+    while fixture.outcome(&unaddressed).await.is_none() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert_eq!(house.outcome(&overheard).await, Some(Outcome::Dropped));
+    assert_eq!(fixture.outcome(&unaddressed).await, Some(Outcome::Dropped));
     host.stop().await.unwrap();
-    house.assert_settled().await;
+    fixture.assert_settled().await;
 }
 
 #[tokio::test]
-async fn t11_observers_are_told_once_why_an_event_is_given_up_although_another_process_was_faster_with_one() {
-    let (store, told) = (FaultyStore::new(), Arc::new(AtomicUsize::new(0)));
-    let house = HostFixture::with_store(store.clone());
-    let left = OrphanedSession::new(&house);
+async fn t11_observers_are_notified_once_of_a_given_up_event_despite_conflicts() {
+    let (store, notified) = (FaultyStore::new(), Arc::new(AtomicUsize::new(0)));
+    let fixture = HostFixture::with_store(store.clone());
+    let orphaned = OrphanedSession::new(&fixture);
     let event = session_message("phone", "one");
-    left.accept_event(&event, 0, json!({})).await;
-    left.open_run(&event, true).await;
-    let mut races = 2;
+    orphaned.accept_event(&event, 0, json!({})).await;
+    orphaned.open_run(&event, true).await;
+    let mut conflicts = 2;
     store.refuse(move |batch| {
         let key = batch.facts.iter().find_map(|fact| match fact {
             Fact::SettleEvent { key, .. } => Some(key.clone()),
             _ => None,
         })?;
-        races = usize::checked_sub(races, 1)?;
+        conflicts = usize::checked_sub(conflicts, 1)?;
         Some(StoreError::EventNotInFlight { key })
     });
-    let counts = Arc::clone(&told);
+    let observer_count = Arc::clone(&notified);
     let observer = boxed_plugin("observer", move |hooks| {
-        let counts = Arc::clone(&counts);
+        let observer_count = Arc::clone(&observer_count);
         hooks.on(OnError, move |_: ErrorReport| {
-            counts.fetch_add(1, Ordering::SeqCst);
+            observer_count.fetch_add(1, Ordering::SeqCst);
             async { Ok(Some(())) }
         });
     });
-    let host = house.host_builder().channel(&phone_channel()).plugin(observer).start().await;
+    let host = fixture.host_builder().channel(&phone_channel()).plugin(observer).start().await;
     host.listen(&["phone".into()]).await;
-    let outcome = format_outcome(&wait_until_settled(&house, &event).await);
+    let outcome = format_outcome(&wait_until_settled(&fixture, &event).await);
     assert!(outcome.contains("cannot tell what was done"), "{outcome}");
-    assert_eq!(told.load(Ordering::SeqCst), 1);
+    assert_eq!(notified.load(Ordering::SeqCst), 1);
     host.stop().await.unwrap();
-    house.assert_settled().await;
+    fixture.assert_settled().await;
 }
 
 #[tokio::test]
-async fn g06_a_run_whose_state_cannot_be_written_ends_and_does_not_go_on_as_if_it_were_kept() {
+async fn g06_a_run_fails_if_its_state_cannot_be_written() {
     let store = FaultyStore::new();
-    let house = HostFixture::with_store(store.clone());
-    let host = house.host_builder().channel(&phone_channel()).plugin(boxed_plugin("forgetful", |hooks| {
+    let fixture = HostFixture::with_store(store.clone());
+    let builder = fixture.host_builder().channel(&phone_channel()).plugin(boxed_plugin("state", |hooks| {
         hooks.on_sync(ProvideRunners, || Ok(Some(vec![Arc::new(StateWritingRunner) as Arc<dyn Runner>])));
     }));
-    let host = host.start().await;
+    let host = builder.start().await;
     let state_policy = StatePolicy { enabled: true, ..StatePolicy::default() };
     let binding = Binding { state_policy, ..default_binding() };
     host.bindings().save(&binding, &host.runners()).await.unwrap();
@@ -160,10 +162,10 @@ async fn g06_a_run_whose_state_cannot_be_written_ends_and_does_not_go_on_as_if_i
     let served = host.serve(Event::message("phone", "1", "remember this")).await.unwrap();
     assert_eq!(served.output, "I will remember", "{:?}", served.error);
     host.stop().await.unwrap();
-    house.assert_settled().await;
+    fixture.assert_settled().await;
 }
 
-/// Wants something kept, and says so.
+/// Runner that yields two state updates and a message.
 struct StateWritingRunner;
 
 impl Runner for StateWritingRunner {
@@ -173,13 +175,14 @@ impl Runner for StateWritingRunner {
 
     fn run(&self, _: RunContext, _: RunApi) -> ResultStream {
         let state = JsonObject::from_iter([("k".to_owned(), json!(1))]);
-        let said = ResultBody::MessageCompleted { content: "I will remember".into(), provider_meta: JsonObject::new() };
+        let message =
+            ResultBody::MessageCompleted { content: "I will remember".into(), provider_meta: JsonObject::new() };
         let update = ResultBody::StateUpdated { scope: StateScope::Conversation, state };
         let results = [
             update.clone(),
-            // How much there is must be known for it, so what came before is written now.
+            // The quota check of this update needs the stored size, which forces the first update to be written.
             update,
-            said,
+            message,
             ResultBody::RunCompleted { silent: false },
         ];
         stream::iter(results.map(RunResult::from)).boxed()
@@ -187,7 +190,7 @@ impl Runner for StateWritingRunner {
 }
 
 #[tokio::test]
-async fn c03_an_event_that_was_refused_a_turn_opens_no_window_after_a_crash() {
+async fn c03_an_event_refused_a_turn_opens_no_active_window_after_a_crash() {
     let window = Some(Duration::from_mins(1));
     let debounce = DebounceOptions {
         quiet_period: Duration::from_secs(1),
@@ -195,69 +198,70 @@ async fn c03_an_event_that_was_refused_a_turn_opens_no_window_after_a_crash() {
         active_window: window,
     };
     let intake = IntakeOptions { admission: None, debounce: Some(debounce) };
-    let house = HostFixture::in_memory();
-    let left = OrphanedSession::new(&house);
-    let asked = session_message("phone", "bot, what is this?");
-    let mut muttered = session_message("phone", "the blue one");
-    muttered.metadata.insert(Event::ADDRESSED_KEY.to_owned(), false.into());
-    left.accept_event(&asked, 1000, json!({ "without_turn": "too many wait" })).await;
-    left.accept_event(&muttered, 1010, json!({})).await;
-    let host = start_listening_host(&house, &Arc::new(TestChannel::new("phone").with_intake(intake)), "phone").await;
-    assert_eq!(format_outcome(&wait_until_settled(&house, &muttered).await), "dropped");
+    let fixture = HostFixture::in_memory();
+    let orphaned = OrphanedSession::new(&fixture);
+    let question = session_message("phone", "bot, what is this?");
+    let mut unaddressed = session_message("phone", "the blue one");
+    unaddressed.metadata.insert(Event::ADDRESSED_KEY.to_owned(), false.into());
+    orphaned.accept_event(&question, 1000, json!({ "without_turn": "too many wait" })).await;
+    orphaned.accept_event(&unaddressed, 1010, json!({})).await;
+    let host = start_listening_host(&fixture, &Arc::new(TestChannel::new("phone").with_intake(intake)), "phone").await;
+    assert_eq!(format_outcome(&wait_until_settled(&fixture, &unaddressed).await), "dropped");
     host.stop().await.unwrap();
-    house.assert_settled().await;
+    fixture.assert_settled().await;
 }
 
 #[tokio::test]
-async fn x03_messages_of_a_dead_process_are_sent_although_one_behind_them_cannot_be_taken_over() {
+async fn x03_orphaned_messages_are_sent_although_a_later_one_cannot_be_adopted() {
     let store = FaultyStore::new();
-    let house = HostFixture::with_store(store.clone());
-    let left = OrphanedSession::new(&house);
+    let fixture = HostFixture::with_store(store.clone());
+    let orphaned = OrphanedSession::new(&fixture);
     for text in ["one", "two"] {
         let event = session_message("phone", text);
-        left.accept_event(&event, 0, json!({})).await;
-        left.enqueue_unsent(&event, text).await;
+        orphaned.accept_event(&event, 0, json!({})).await;
+        orphaned.enqueue_unsent(&event, text).await;
     }
-    let mut taken_over = 0;
+    let mut adoptions = 0;
     store.refuse(move |batch| {
-        taken_over += usize::from(batch.facts.iter().any(|fact| matches!(fact, Fact::AdoptOutbound { .. })));
-        (taken_over == 2).then(|| StoreError::DiskFull { what: "the store of a test".to_owned() })
+        adoptions += usize::from(batch.facts.iter().any(|fact| matches!(fact, Fact::AdoptOutbound { .. })));
+        (adoptions == 2).then(|| StoreError::DiskFull { what: "the store of a test".to_owned() })
     });
     let channel = phone_channel();
-    let host = start_listening_host(&house, &channel, "phone").await;
+    let host = start_listening_host(&fixture, &channel, "phone").await;
     channel.wait_until_sent(1).await;
     assert_eq!(channel.sent(), ["1: one"]);
     host.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn x04_a_session_that_lost_its_lease_takes_it_again_for_the_next_turn() {
-    let gate = ReplyBarrier::new();
-    let house = HostFixture::in_memory();
-    let host = house.host_builder().channel(&phone_channel()).plugin(gated_echo_plugin(&gate)).start().await;
+async fn x04_a_session_that_lost_its_lease_acquires_it_again_for_the_next_turn() {
+    let barrier = ReplyBarrier::new();
+    let fixture = HostFixture::in_memory();
+    let host = fixture.host_builder().channel(&phone_channel()).plugin(blocking_echo_plugin(&barrier)).start().await;
     let [first, second] = ["one", "two"].map(|text| session_message("phone", text));
     let turn = serve_in_background(&host, first);
-    gate.reached().await;
-    // It waits in the same session, so that the lease is kept for it.
+    barrier.reached().await;
+    // The second event is queued in the same session, so that the host keeps the lease for it.
     let next = serve_in_background(&host, second.clone());
-    while house.store().inbox_record(&EventKey::from(&second)).await.unwrap().is_none() {
+    while fixture.store().inbox_record(&EventKey::from(&second)).await.unwrap().is_none() {
         tokio::task::yield_now().await;
     }
-    let left = OrphanedSession::new(&house);
-    let lease = house.store().lease(&left.tape).await.unwrap().unwrap();
-    let judged = lease.owner.map(|owner| OwnerLiveness { owner, is_alive: false });
-    let (now, until) = (Timestamp::from_millis(0), lease.expires_at);
-    left.commit(vec![Fact::TakeLease {
-        tape: left.tape.clone(),
-        owner: "other/1".into(),
-        now,
-        expires_at: until,
-        owner_liveness: judged,
-    }])
-    .await;
-    gate.release();
+    let orphaned = OrphanedSession::new(&fixture);
+    let lease = fixture.store().lease(&orphaned.tape).await.unwrap().unwrap();
+    let owner_liveness = lease.owner.map(|owner| OwnerLiveness { owner, is_alive: false });
+    let (now, expires_at) = (Timestamp::from_millis(0), lease.expires_at);
+    orphaned
+        .commit(vec![Fact::TakeLease {
+            tape: orphaned.tape.clone(),
+            owner: "other/1".into(),
+            now,
+            expires_at,
+            owner_liveness,
+        }])
+        .await;
+    barrier.release();
     assert_eq!(turn.await.unwrap().error.unwrap().code(), "session-busy");
     assert_eq!(next.await.unwrap().outcome.as_ref().map(format_outcome).as_deref(), Some("replied: re: two"));
     host.stop().await.unwrap();
-    house.assert_settled().await;
+    fixture.assert_settled().await;
 }

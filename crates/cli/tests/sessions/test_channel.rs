@@ -1,4 +1,4 @@
-//! A channel for tests: it keeps what it is given, and fails as it is told to.
+//! Channel for tests that records its calls and fails on demand.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-/// What a channel is asked to do.
+/// Call of the host to a channel.
 pub enum ChannelRequest {
     Stop,
     Send(OutboundMessage),
@@ -21,20 +21,20 @@ pub enum ChannelRequest {
     Show(StreamEvent),
 }
 
-/// What it does about it, where it does anything but what it should.
+/// Replacement behaviour for one call, run before the call is recorded.
 pub type ChannelFuture = BoxFuture<'static, Result<(), ChannelError>>;
 
-/// Says what it does about it; nothing means what it should.
+/// Chooses the replacement behaviour for a call; `None` means success.
 type ChannelBehaviour = dyn Fn(&ChannelRequest) -> Option<ChannelFuture> + Send + Sync;
 
-/// A message that came through.
+/// Message that the channel sent.
 #[derive(Debug, Clone)]
 pub struct SentMessage {
     pub message: OutboundMessage,
     pub at: Instant,
 }
 
-/// A channel for tests.
+/// Channel for tests.
 pub struct TestChannel {
     name: &'static str,
     capabilities: ChannelCapabilities,
@@ -48,7 +48,7 @@ pub struct TestChannel {
 }
 
 impl TestChannel {
-    /// A channel that only sends.
+    /// Channel without waiting callers and without streaming.
     pub fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -63,17 +63,17 @@ impl TestChannel {
         }
     }
 
-    /// A channel whose callers wait, and that shows stream events.
+    /// Channel with waiting callers that shows stream events.
     pub fn with_waiting_callers(name: &'static str) -> Self {
         Self { capabilities: ChannelCapabilities { streaming: true, has_waiting_callers: true }, ..Self::new(name) }
     }
 
-    /// The same, taking in like this.
+    /// Sets the intake options.
     pub fn with_intake(self, intake: IntakeOptions) -> Self {
         Self { intake, ..self }
     }
 
-    /// The same, doing this where it says so.
+    /// Sets the behaviour for calls.
     pub fn with_behaviour(
         self,
         behaviour: impl Fn(&ChannelRequest) -> Option<ChannelFuture> + Send + Sync + 'static,
@@ -81,47 +81,47 @@ impl TestChannel {
         Self { behaviour: Box::new(behaviour), ..self }
     }
 
-    /// What came through, as `chat: text`.
+    /// Sent messages as `chat: text`.
     pub fn sent(&self) -> Vec<String> {
         let line = |sent: &SentMessage| format!("{}: {}", sent.message.chat_id, sent.message.content.text());
         self.sent.borrow().iter().map(line).collect()
     }
 
-    /// What came through.
+    /// Sent messages.
     pub fn sent_messages(&self) -> Vec<SentMessage> {
         self.sent.borrow().clone()
     }
 
-    /// Waits until so many messages came through.
+    /// Waits until `count` messages were sent.
     pub async fn wait_until_sent(&self, count: usize) {
-        self.sent.subscribe().wait_for(|sent| sent.len() >= count).await.expect("the channel is there");
+        self.sent.subscribe().wait_for(|sent| sent.len() >= count).await.expect("the channel exists");
     }
 
     /// Waits for the answer to an event.
     pub async fn wait_for_answer(&self, event: &EventId) -> ChannelReply {
         let mut answers = self.answers.subscribe();
-        let has_it = |answers: &Vec<ChannelReply>| answers.iter().any(|answer| answer.event.event_id == *event);
-        let answers = answers.wait_for(has_it).await.expect("the channel is there");
-        answers.iter().rfind(|answer| answer.event.event_id == *event).expect("it was waited for").clone()
+        let has_answer = |answers: &Vec<ChannelReply>| answers.iter().any(|answer| answer.event.event_id == *event);
+        let answers = answers.wait_for(has_answer).await.expect("the channel exists");
+        answers.iter().rfind(|answer| answer.event.event_id == *event).expect("the answer arrived").clone()
     }
 
-    /// Waits until so many events are said to be delayed, and gives them with why.
+    /// Waits until `count` events are reported as delayed, and returns them with the reasons.
     pub async fn wait_until_delayed(&self, count: usize) -> Vec<(EventId, IntakeError)> {
         let mut delayed = self.delayed.subscribe();
-        delayed.wait_for(|delayed| delayed.len() >= count).await.expect("the channel is there").clone()
+        delayed.wait_for(|delayed| delayed.len() >= count).await.expect("the channel exists").clone()
     }
 
-    async fn handle(&self, asked: ChannelRequest) -> Result<(), ChannelError> {
-        if let Some(does) = (self.behaviour)(&asked) {
-            does.await?;
+    async fn handle(&self, request: ChannelRequest) -> Result<(), ChannelError> {
+        if let Some(behaviour) = (self.behaviour)(&request) {
+            behaviour.await?;
         }
-        match asked {
+        match request {
             ChannelRequest::Send(message) => {
                 let sent = SentMessage { message, at: Instant::now() };
                 self.sent.send_modify(|all| all.push(sent));
             }
             ChannelRequest::Answer(answer) => self.answers.send_modify(|all| all.push(answer)),
-            ChannelRequest::Delayed(event, why) => self.delayed.send_modify(|all| all.push((event, why))),
+            ChannelRequest::Delayed(event, reason) => self.delayed.send_modify(|all| all.push((event, reason))),
             ChannelRequest::Show(event) => self.shown.send_modify(|all| all.push(event)),
             ChannelRequest::Stop => self.stopped.notify_one(),
         }
@@ -160,8 +160,8 @@ impl Channel for TestChannel {
         self.handle(ChannelRequest::Answer(answer.clone())).await
     }
 
-    async fn notify_delayed(&self, event: &InboundEvent, why: &IntakeError) -> Result<(), ChannelError> {
-        self.handle(ChannelRequest::Delayed(event.event_id.clone(), why.clone())).await
+    async fn notify_delayed(&self, event: &InboundEvent, reason: &IntakeError) -> Result<(), ChannelError> {
+        self.handle(ChannelRequest::Delayed(event.event_id.clone(), reason.clone())).await
     }
 
     async fn on_stream_event(&self, event: &StreamEvent, _: &InboundEvent) -> Result<(), ChannelError> {

@@ -1,4 +1,4 @@
-//! Two hosts on one database, as two processes have it: one turn per session over both (X4), and nothing done twice (X1).
+//! Two hosts on one database, like two processes: one turn per session across both (X4), and no effect twice (X1).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,21 +15,21 @@ use capstan_testing::ReplyBarrier;
 use futures::FutureExt as _;
 
 use crate::host_fixture::{
-    HostFixture, boxed_plugin, format_outcome, gated_echo_plugin, hold_tool_plugin, serve_in_background, submit,
+    HostFixture, blocking_echo_plugin, boxed_plugin, format_outcome, hold_tool_plugin, serve_in_background, submit,
 };
 use crate::test_channel::TestChannel;
 
-fn open_gate() -> ReplyBarrier {
-    let gate = ReplyBarrier::new();
-    gate.release();
-    gate
+fn released_barrier() -> ReplyBarrier {
+    let barrier = ReplyBarrier::new();
+    barrier.release();
+    barrier
 }
 
 fn phone_channel() -> Arc<TestChannel> {
     Arc::new(TestChannel::new("phone"))
 }
 
-/// Counts how many turns go on, and how many did at most.
+/// Number of running turns, and its maximum.
 #[derive(Default)]
 struct TurnCounter {
     running: AtomicUsize,
@@ -37,148 +37,162 @@ struct TurnCounter {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x04_a_session_has_one_turn_at_a_time_over_two_hosts() {
-    let counted = Arc::new(TurnCounter::default());
-    let counts = || {
-        let counted = Arc::clone(&counted);
-        boxed_plugin("counts", move |hooks| {
-            let counted = Arc::clone(&counted);
+async fn x04_a_session_has_one_turn_at_a_time_across_two_hosts() {
+    let counter = Arc::new(TurnCounter::default());
+    let counting_plugin = || {
+        let counter = Arc::clone(&counter);
+        boxed_plugin("counting", move |hooks| {
+            let counter = Arc::clone(&counter);
             hooks.on(RunModel, move |prompt: PromptContent| {
-                let counted = Arc::clone(&counted);
+                let counter = Arc::clone(&counter);
                 async move {
-                    let now = counted.running.fetch_add(1, Ordering::SeqCst) + 1;
-                    counted.peak.fetch_max(now, Ordering::SeqCst);
+                    let now = counter.running.fetch_add(1, Ordering::SeqCst) + 1;
+                    counter.peak.fetch_max(now, Ordering::SeqCst);
                     for _ in 0..20 {
                         tokio::task::yield_now().await;
                     }
-                    counted.running.fetch_sub(1, Ordering::SeqCst);
+                    counter.running.fetch_sub(1, Ordering::SeqCst);
                     Ok(Some(prompt.text()))
                 }
             });
         })
     };
-    let house = HostFixture::on_disk();
-    let here = house.host_builder().channel(&phone_channel()).plugin(counts()).start().await;
-    let there = house.second_host_builder().channel(&phone_channel()).plugin(counts()).start().await;
+    let fixture = HostFixture::on_disk();
+    let first_host = fixture.host_builder().channel(&phone_channel()).plugin(counting_plugin()).start().await;
+    let second_host = fixture.second_host_builder().channel(&phone_channel()).plugin(counting_plugin()).start().await;
     let events: Vec<Event> = (0..24).map(|n| Event::message("phone", "1", format!("{n}"))).collect();
     let turns = events
         .iter()
         .enumerate()
-        .map(|(n, event)| serve_in_background(if n % 2 == 0 { &here } else { &there }, event.clone()));
+        .map(|(n, event)| serve_in_background(if n % 2 == 0 { &first_host } else { &second_host }, event.clone()));
     for served in futures::future::join_all(turns).await {
         let served = served.unwrap();
         assert!(matches!(served.outcome, Some(Outcome::Replied { .. })), "{served:?}");
     }
-    assert_eq!(counted.peak.load(Ordering::SeqCst), 1);
-    house.assert_settled().await;
-    here.stop().await.unwrap();
-    there.stop().await.unwrap();
+    assert_eq!(counter.peak.load(Ordering::SeqCst), 1);
+    fixture.assert_settled().await;
+    first_host.stop().await.unwrap();
+    second_host.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn x04_the_second_host_waits_until_the_first_has_ended_its_turn() {
-    let gate = ReplyBarrier::new();
-    let house = HostFixture::on_disk();
-    let here = house.host_builder().channel(&phone_channel()).plugin(gated_echo_plugin(&gate)).start().await;
-    let there =
-        house.second_host_builder().channel(&phone_channel()).plugin(gated_echo_plugin(&open_gate())).start().await;
-    let first = serve_in_background(&here, Event::message("phone", "1", "one"));
-    gate.reached().await;
+async fn x04_the_second_host_waits_for_the_turn_of_the_first() {
+    let barrier = ReplyBarrier::new();
+    let fixture = HostFixture::on_disk();
+    let first_host =
+        fixture.host_builder().channel(&phone_channel()).plugin(blocking_echo_plugin(&barrier)).start().await;
+    let second_host = fixture
+        .second_host_builder()
+        .channel(&phone_channel())
+        .plugin(blocking_echo_plugin(&released_barrier()))
+        .start()
+        .await;
+    let first = serve_in_background(&first_host, Event::message("phone", "1", "one"));
+    barrier.reached().await;
     let two = Event::message("phone", "1", "two");
-    submit(&there, &two).await;
-    assert_eq!(house.outcome(&two).await, None);
-    let elsewhere = there.serve(Event::message("phone", "2", "hi")).await.unwrap();
-    assert_eq!(elsewhere.output, "re: hi", "another session does not wait");
-    assert_eq!(house.outcome(&two).await, None);
-    gate.release();
+    submit(&second_host, &two).await;
+    assert_eq!(fixture.outcome(&two).await, None);
+    let other_session = second_host.serve(Event::message("phone", "2", "hi")).await.unwrap();
+    assert_eq!(other_session.output, "re: hi", "other sessions do not wait");
+    assert_eq!(fixture.outcome(&two).await, None);
+    barrier.release();
     assert_eq!(first.await.unwrap().output, "re: one");
-    assert_eq!(there.serve(two).await.unwrap().output, "re: two");
-    house.assert_settled().await;
-    here.stop().await.unwrap();
-    there.stop().await.unwrap();
+    assert_eq!(second_host.serve(two).await.unwrap().output, "re: two");
+    fixture.assert_settled().await;
+    first_host.stop().await.unwrap();
+    second_host.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn x04_who_waits_too_long_is_told_that_the_session_is_busy() {
-    let (gate, pager) = (ReplyBarrier::new(), phone_channel());
-    let house = HostFixture::in_memory();
-    let here = house.host_builder().channel(&phone_channel()).plugin(gated_echo_plugin(&gate)).start().await;
-    let there = house.host_builder().channel(&pager).plugin(gated_echo_plugin(&open_gate())).start().await;
-    let first = serve_in_background(&here, Event::message("phone", "1", "one"));
-    gate.reached().await;
-    let waited = tokio::time::Instant::now();
-    let served = there.serve(Event::message("phone", "1", "two")).await.unwrap();
+async fn x04_an_event_that_exceeds_the_session_wait_timeout_fails_as_busy() {
+    let (barrier, channel) = (ReplyBarrier::new(), phone_channel());
+    let fixture = HostFixture::in_memory();
+    let first_host =
+        fixture.host_builder().channel(&phone_channel()).plugin(blocking_echo_plugin(&barrier)).start().await;
+    let second_host =
+        fixture.host_builder().channel(&channel).plugin(blocking_echo_plugin(&released_barrier())).start().await;
+    let first = serve_in_background(&first_host, Event::message("phone", "1", "one"));
+    barrier.reached().await;
+    let started = tokio::time::Instant::now();
+    let served = second_host.serve(Event::message("phone", "1", "two")).await.unwrap();
     assert_eq!(served.error.unwrap().code(), "session-busy");
     assert!(matches!(served.outcome, Some(Outcome::Failed { .. })));
-    assert_eq!(waited.elapsed().as_secs(), 60, "as long as the host is set to");
-    assert_eq!(pager.sent().len(), 1, "the notice: {:?}", pager.sent());
-    gate.release();
+    assert_eq!(started.elapsed().as_secs(), 60, "the configured timeout of the host");
+    assert_eq!(channel.sent().len(), 1, "one notice: {:?}", channel.sent());
+    barrier.release();
     assert_eq!(first.await.unwrap().output, "re: one");
-    house.assert_settled().await;
-    here.stop().await.unwrap();
-    there.stop().await.unwrap();
+    fixture.assert_settled().await;
+    first_host.stop().await.unwrap();
+    second_host.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn x01_a_caller_that_waits_too_long_for_another_process_can_send_the_same_event_again() {
-    let (gate, house) = (ReplyBarrier::new(), HostFixture::in_memory());
+async fn x01_a_caller_refused_by_a_busy_session_can_send_the_same_event_again() {
+    let (barrier, fixture) = (ReplyBarrier::new(), HostFixture::in_memory());
     let desk = Arc::new(TestChannel::with_waiting_callers("desk"));
-    let here = house.host_builder().channel(&phone_channel()).plugin(gated_echo_plugin(&gate)).start().await;
-    let there = house.host_builder().channel(&desk).plugin(gated_echo_plugin(&open_gate())).start().await;
+    let first_host =
+        fixture.host_builder().channel(&phone_channel()).plugin(blocking_echo_plugin(&barrier)).start().await;
+    let second_host =
+        fixture.host_builder().channel(&desk).plugin(blocking_echo_plugin(&released_barrier())).start().await;
     let first =
-        serve_in_background(&here, Event { session_id: Some("s".into()), ..Event::message("phone", "1", "one") });
-    gate.reached().await;
+        serve_in_background(&first_host, Event { session_id: Some("s".into()), ..Event::message("phone", "1", "one") });
+    barrier.reached().await;
     let two = Event { session_id: Some("s".into()), ..Event::message("desk", "1", "two") };
-    let waited = tokio::time::Instant::now();
-    let refused = there.submit(two.clone().into()).await.unwrap_err();
+    let started = tokio::time::Instant::now();
+    let refused = second_host.submit(two.clone().into()).await.unwrap_err();
     assert_eq!(refused.code, "session-busy");
-    assert_eq!(waited.elapsed().as_secs(), 60, "as long as the host is set to");
-    assert_eq!(house.store().inbox_record(&EventKey::from(&two)).await.unwrap(), None, "nothing is kept");
-    let again = there.submit(two.clone().into());
-    gate.release();
+    assert_eq!(started.elapsed().as_secs(), 60, "the configured timeout of the host");
+    assert_eq!(fixture.store().inbox_record(&EventKey::from(&two)).await.unwrap(), None, "the event is not stored");
+    let again = second_host.submit(two.clone().into());
+    barrier.release();
     assert_eq!(first.await.unwrap().output, "re: one");
     again.await.unwrap();
     let answer = desk.wait_for_answer(&two.event_id).await;
     assert_eq!((format_outcome(&answer.outcome).as_str(), answer.is_duplicate), ("replied: re: two", false));
-    house.assert_settled().await;
-    here.stop().await.unwrap();
-    there.stop().await.unwrap();
+    fixture.assert_settled().await;
+    first_host.stop().await.unwrap();
+    second_host.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn x02_an_event_of_a_process_that_lives_is_not_taken_up_by_another() {
-    let gate = ReplyBarrier::new();
-    let house = HostFixture::on_disk();
-    let here = house.host_builder().channel(&phone_channel()).plugin(gated_echo_plugin(&gate)).start().await;
+async fn x02_an_event_of_a_live_process_is_not_adopted_by_another() {
+    let barrier = ReplyBarrier::new();
+    let fixture = HostFixture::on_disk();
+    let first_host =
+        fixture.host_builder().channel(&phone_channel()).plugin(blocking_echo_plugin(&barrier)).start().await;
     let (one, two) = (Event::message("phone", "1", "one"), Event::message("phone", "1", "two"));
-    let first = serve_in_background(&here, one.clone());
-    gate.reached().await;
-    submit(&here, &two).await;
+    let first = serve_in_background(&first_host, one.clone());
+    barrier.reached().await;
+    submit(&first_host, &two).await;
     let owners = || async {
-        let events = house.store().in_flight_events(None).collect().await.unwrap();
+        let events = fixture.store().in_flight_events(None).collect().await.unwrap();
         events.into_iter().map(|event| (event.owner, event.adoptions)).collect::<Vec<_>>()
     };
     let before = owners().await;
     assert_eq!(before.len(), 2);
-    let there =
-        house.second_host_builder().channel(&phone_channel()).plugin(gated_echo_plugin(&open_gate())).start().await;
-    there.listen(&["phone".into()]).await;
+    let second_host = fixture
+        .second_host_builder()
+        .channel(&phone_channel())
+        .plugin(blocking_echo_plugin(&released_barrier()))
+        .start()
+        .await;
+    second_host.listen(&["phone".into()]).await;
     assert_eq!(owners().await, before);
-    gate.release();
+    barrier.release();
     assert_eq!(first.await.unwrap().output, "re: one");
-    assert_eq!(there.serve(two).await.unwrap().output, "re: two", "it is told what became of it there");
-    assert_eq!(house.store().run_page(None, 10).await.unwrap().len(), 2, "each ran once");
-    house.assert_settled().await;
-    there.stop().await.unwrap();
-    here.stop().await.unwrap();
+    assert_eq!(second_host.serve(two).await.unwrap().output, "re: two", "the other host reports the outcome");
+    assert_eq!(fixture.store().run_page(None, 10).await.unwrap().len(), 2, "each event ran once");
+    fixture.assert_settled().await;
+    second_host.stop().await.unwrap();
+    first_host.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn x02_a_run_whose_end_is_not_on_record_yet_is_not_taken_for_one_of_a_dead_process() {
+async fn x02_a_live_run_without_a_recorded_end_is_not_recovered_as_orphaned() {
     let (hold, ending) = (ReplyBarrier::new(), ReplyBarrier::new());
-    let renders = {
+    let rendering = {
         let ending = ending.clone();
-        boxed_plugin("renders", move |hooks| {
+        boxed_plugin("rendering", move |hooks| {
             let ending = ending.clone();
             hooks.on(RenderOutbound, move |message: InboundEvent| {
                 let ending = ending.clone();
@@ -191,62 +205,67 @@ async fn x02_a_run_whose_end_is_not_on_record_yet_is_not_taken_for_one_of_a_dead
             });
         })
     };
-    let house = HostFixture::in_memory();
-    let here =
-        house.host_builder().channel(&phone_channel()).plugin(hold_tool_plugin(&hold)).plugin(renders).start().await;
-    let one = serve_in_background(&here, Event::message("phone", "1", "[[tool:hold]]"));
+    let fixture = HostFixture::in_memory();
+    let first_host = fixture
+        .host_builder()
+        .channel(&phone_channel())
+        .plugin(hold_tool_plugin(&hold))
+        .plugin(rendering)
+        .start()
+        .await;
+    let one = serve_in_background(&first_host, Event::message("phone", "1", "[[tool:hold]]"));
     hold.reached().await;
-    let beside = serve_in_background(&here, Event::message("phone", "1", ",tape.info"));
+    let command = serve_in_background(&first_host, Event::message("phone", "1", ",tape.info"));
     ending.reached().await;
-    // The model stage of the command is over, its end is not written; and a process dies with an event of the session.
-    let there = house.host_builder().channel(&phone_channel()).start().await;
-    let left = Event::message("phone", "1", "left");
-    submit(&there, &left).await;
-    there.stop().await.unwrap();
+    // The model stage of the command has ended without being recorded, and a process dies with an event of the session.
+    let second_host = fixture.host_builder().channel(&phone_channel()).start().await;
+    let orphaned = Event::message("phone", "1", "orphaned");
+    submit(&second_host, &orphaned).await;
+    second_host.stop().await.unwrap();
     hold.release();
     one.await.unwrap();
-    here.listen(&["phone".into()]).await;
-    while house.outcome(&left).await.is_none() {
+    first_host.listen(&["phone".into()]).await;
+    while fixture.outcome(&orphaned).await.is_none() {
         tokio::task::yield_now().await;
     }
-    let running = house.store().open_runs().collect().await.unwrap();
-    assert_eq!(running.len(), 1, "the command goes on: {running:?}");
+    let running = fixture.store().open_runs().collect().await.unwrap();
+    assert_eq!(running.len(), 1, "the command is still running: {running:?}");
     ending.release();
-    let run_id = beside.await.unwrap().run_id.unwrap();
-    assert_eq!(house.store().run(&run_id).await.unwrap().unwrap().status, RunStatus::Completed);
-    here.stop().await.unwrap();
-    house.assert_settled().await;
+    let run_id = command.await.unwrap().run_id.unwrap();
+    assert_eq!(fixture.store().run(&run_id).await.unwrap().unwrap().status, RunStatus::Completed);
+    first_host.stop().await.unwrap();
+    fixture.assert_settled().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn g10_a_run_that_another_process_wants_to_end_is_cancelled() {
-    let gate = ReplyBarrier::new();
-    let house = HostFixture::in_memory();
-    let host = house.host_builder().channel(&phone_channel()).plugin(gated_echo_plugin(&gate)).start().await;
+async fn g10_a_cancel_request_of_another_process_cancels_the_run() {
+    let barrier = ReplyBarrier::new();
+    let fixture = HostFixture::in_memory();
+    let host = fixture.host_builder().channel(&phone_channel()).plugin(blocking_echo_plugin(&barrier)).start().await;
     let (event, other) = (Event::message("phone", "1", "one"), Event::message("phone", "2", "two"));
     let turn = serve_in_background(&host, event.clone());
-    gate.reached().await;
+    barrier.reached().await;
     submit(&host, &other).await;
-    while house.store().open_runs().collect().await.unwrap().len() < 2 {
+    while fixture.store().open_runs().collect().await.unwrap().len() < 2 {
         tokio::task::yield_now().await;
     }
-    let runs = house.store().open_runs().collect().await.unwrap();
+    let runs = fixture.store().open_runs().collect().await.unwrap();
     let run_id = runs.iter().find(|run| run.event == EventKey::from(&event)).unwrap().run_id.clone();
-    let mut wish = Batch::new();
-    wish.push(Fact::RequestCancel { run_id: run_id.clone() });
-    house.store().commit(wish).await.unwrap();
+    let mut batch = Batch::new();
+    batch.push(Fact::RequestCancel { run_id: run_id.clone() });
+    fixture.store().commit(batch).await.unwrap();
     assert_eq!(turn.await.unwrap().outcome, Some(Outcome::Cancelled));
-    assert_eq!(house.store().run(&run_id).await.unwrap().unwrap().status, RunStatus::Cancelled);
-    assert_eq!(house.outcome(&other).await, None, "the other goes on");
-    gate.release();
+    assert_eq!(fixture.store().run(&run_id).await.unwrap().unwrap().status, RunStatus::Cancelled);
+    assert_eq!(fixture.outcome(&other).await, None, "the other run continues");
+    barrier.release();
     host.stop().await.unwrap();
-    house.assert_settled().await;
+    fixture.assert_settled().await;
 }
 
 #[tokio::test]
-async fn g01_events_of_a_conversation_are_accepted_in_the_order_of_the_calls() {
+async fn g01_events_of_a_session_are_accepted_in_the_order_of_the_calls() {
     const EVENT_COUNT: usize = 200;
-    // The earlier an event, the longer it takes to find its session.
+    // Earlier events take longer to resolve their session.
     let slow = boxed_plugin("slow", |hooks| {
         hooks.on(ResolveSession, |message: InboundEvent| async move {
             let number: usize = message.input.plain_text().parse().unwrap();
@@ -256,9 +275,10 @@ async fn g01_events_of_a_conversation_are_accepted_in_the_order_of_the_calls() {
             Ok(None)
         });
     });
-    let house = HostFixture::on_disk();
-    let building = house.host_builder().channel(&phone_channel()).plugin(slow).plugin(gated_echo_plugin(&open_gate()));
-    let host = building.configure(|settings| settings.max_queued_events = EVENT_COUNT).start().await;
+    let fixture = HostFixture::on_disk();
+    let builder =
+        fixture.host_builder().channel(&phone_channel()).plugin(slow).plugin(blocking_echo_plugin(&released_barrier()));
+    let host = builder.configure(|options| options.max_queued_events = EVENT_COUNT).start().await;
     let events: Vec<Event> = (0..EVENT_COUNT).map(|n| Event::message("phone", "1", n.to_string())).collect();
     let mut calls: Vec<_> = events.iter().map(|event| host.submit(event.clone().into())).collect();
     calls.reverse();
@@ -272,8 +292,8 @@ async fn g01_events_of_a_conversation_are_accepted_in_the_order_of_the_calls() {
         let accepted = entries.iter().filter(|entry| entry.name() == Some("event.accepted"));
         accepted.map(|entry| entry.payload["data"]["event"]["input"]["text"].as_str().unwrap().to_owned()).collect()
     };
-    let in_order: Vec<String> = (0..EVENT_COUNT).map(|n| n.to_string()).collect();
-    assert_eq!(accepted().await, in_order);
+    let expected: Vec<String> = (0..EVENT_COUNT).map(|n| n.to_string()).collect();
+    assert_eq!(accepted().await, expected);
     for event in &events {
         let served = host.serve(event.clone()).await.unwrap();
         assert_eq!(served.output, format!("re: {}", event.input.plain_text()));
@@ -281,93 +301,104 @@ async fn g01_events_of_a_conversation_are_accepted_in_the_order_of_the_calls() {
     let messages =
         host.tapes().read(&tape, &TapeSlice { kinds: vec![EntryKind::Message], ..TapeSlice::all() }).await.unwrap();
     let users = messages.iter().filter(|entry| entry.payload["role"] == "user");
-    let said: Vec<String> = users.map(|entry| entry.payload["content"].as_str().unwrap().to_owned()).collect();
-    assert_eq!(said, in_order, "and so are their turns");
-    house.assert_settled().await;
+    let texts: Vec<String> = users.map(|entry| entry.payload["content"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(texts, expected, "turns have the same order");
+    fixture.assert_settled().await;
     host.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn x01_the_same_event_in_flight_and_after_gets_the_same_outcome_from_either_host() {
-    let gate = ReplyBarrier::new();
-    let house = HostFixture::on_disk();
-    let here = house.host_builder().channel(&phone_channel()).plugin(gated_echo_plugin(&gate)).start().await;
-    let there =
-        house.second_host_builder().channel(&phone_channel()).plugin(gated_echo_plugin(&open_gate())).start().await;
+async fn x01_a_repeated_event_gets_the_same_outcome_from_either_host() {
+    let barrier = ReplyBarrier::new();
+    let fixture = HostFixture::on_disk();
+    let first_host =
+        fixture.host_builder().channel(&phone_channel()).plugin(blocking_echo_plugin(&barrier)).start().await;
+    let second_host = fixture
+        .second_host_builder()
+        .channel(&phone_channel())
+        .plugin(blocking_echo_plugin(&released_barrier()))
+        .start()
+        .await;
     let event = Event::message("phone", "1", "one");
-    let first = serve_in_background(&here, event.clone());
-    gate.reached().await;
-    let again = [serve_in_background(&here, event.clone()), serve_in_background(&there, event.clone())];
-    gate.release();
+    let first = serve_in_background(&first_host, event.clone());
+    barrier.reached().await;
+    let repeated = [serve_in_background(&first_host, event.clone()), serve_in_background(&second_host, event.clone())];
+    barrier.release();
     let first = first.await.unwrap();
     assert_eq!((first.output.as_str(), first.is_duplicate), ("re: one", false));
-    for again in again {
-        let again = again.await.unwrap();
-        assert!(again.is_duplicate);
+    for served in repeated {
+        let served = served.await.unwrap();
+        assert!(served.is_duplicate);
         assert_eq!(
-            (&again.outcome, &again.run_id, &again.outbounds),
+            (&served.outcome, &served.run_id, &served.outbounds),
             (&first.outcome, &first.run_id, &first.outbounds)
         );
     }
-    let after = there.serve(event).await.unwrap();
+    let after = second_host.serve(event).await.unwrap();
     assert_eq!((after.is_duplicate, &after.outcome), (true, &first.outcome));
-    assert_eq!(house.store().run_page(None, 10).await.unwrap().len(), 1);
-    house.assert_settled().await;
-    here.stop().await.unwrap();
-    there.stop().await.unwrap();
+    assert_eq!(fixture.store().run_page(None, 10).await.unwrap().len(), 1);
+    fixture.assert_settled().await;
+    first_host.stop().await.unwrap();
+    second_host.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn x03_an_event_that_a_dead_process_left_is_ended_by_whoever_sends_it_again() {
-    let gate = ReplyBarrier::new();
-    let house = HostFixture::on_disk();
+async fn x03_an_orphaned_event_is_settled_by_the_host_that_receives_it_again() {
+    let barrier = ReplyBarrier::new();
+    let fixture = HostFixture::on_disk();
     let desk = || Arc::new(TestChannel::with_waiting_callers("desk"));
-    let here = house.host_builder().channel(&desk()).plugin(gated_echo_plugin(&gate)).start().await;
+    let first_host = fixture.host_builder().channel(&desk()).plugin(blocking_echo_plugin(&barrier)).start().await;
     let (one, two) = (Event::message("desk", "1", "one"), Event::message("desk", "1", "two"));
-    submit(&here, &one).await;
-    gate.reached().await;
-    submit(&here, &two).await;
-    let stopping = tokio::spawn(here.stop());
-    gate.release();
+    submit(&first_host, &one).await;
+    barrier.reached().await;
+    submit(&first_host, &two).await;
+    let stopping = tokio::spawn(first_host.stop());
+    barrier.release();
     stopping.await.unwrap().unwrap();
-    assert_eq!(house.outcome(&two).await, None, "its turn had not begun");
+    assert_eq!(fixture.outcome(&two).await, None, "its turn had not started");
 
-    // It does not listen: nothing but the event itself makes it look.
-    let there = house.second_host_builder().channel(&desk()).plugin(gated_echo_plugin(&open_gate())).start().await;
-    let again = there.serve(two).await.unwrap();
+    // This host does not listen, so that only the repeated event triggers the recovery.
+    let second_host =
+        fixture.second_host_builder().channel(&desk()).plugin(blocking_echo_plugin(&released_barrier())).start().await;
+    let again = second_host.serve(two).await.unwrap();
     assert_eq!((again.is_duplicate, again.output.as_str()), (true, "re: two"));
-    house.assert_settled().await;
-    there.stop().await.unwrap();
+    fixture.assert_settled().await;
+    second_host.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn x01_an_event_whose_source_goes_away_in_the_middle_is_accepted_and_ends_or_is_not_accepted() {
-    let house = HostFixture::on_disk();
-    let host = house.host_builder().channel(&phone_channel()).plugin(gated_echo_plugin(&open_gate())).start().await;
+async fn x01_an_event_of_a_disconnected_source_is_settled_or_not_accepted() {
+    let fixture = HostFixture::on_disk();
+    let host = fixture
+        .host_builder()
+        .channel(&phone_channel())
+        .plugin(blocking_echo_plugin(&released_barrier()))
+        .start()
+        .await;
     let mut accepted = 0;
-    for waits in [1, 1, 1, 2, 2, 3, 3, 4] {
-        let event = Event::message("phone", "1", format!("gone after {waits}"));
+    for max_polls in [1, 1, 1, 2, 2, 3, 3, 4] {
+        let event = Event::message("phone", "1", format!("gone after {max_polls}"));
         let mut call = host.submit(event.clone().into());
-        let mut polled = 0;
-        // Dropped when it has to wait for so many times.
+        let mut polls = 0;
+        // The call is dropped after this number of polls.
         std::future::poll_fn(|context| {
-            polled += 1;
+            polls += 1;
             match call.poll_unpin(context) {
-                Poll::Pending if polled < waits => Poll::Pending,
+                Poll::Pending if polls < max_polls => Poll::Pending,
                 _ => Poll::Ready(()),
             }
         })
         .await;
         drop(call);
-        // What comes after it in the conversation is not held up.
+        // Later events of the session are not blocked.
         assert_eq!(host.serve(Event::message("phone", "1", "next")).await.unwrap().output, "re: next");
-        if house.store().inbox_record(&EventKey::from(&event)).await.unwrap().is_some() {
+        if fixture.store().inbox_record(&EventKey::from(&event)).await.unwrap().is_some() {
             accepted += 1;
             let ended = tokio::time::timeout(Duration::from_mins(1), host.serve(event)).await;
-            assert!(matches!(ended.expect("it ends").unwrap().outcome, Some(Outcome::Replied { .. })));
+            assert!(matches!(ended.expect("the event is settled").unwrap().outcome, Some(Outcome::Replied { .. })));
         }
     }
     assert!(accepted > 0);
-    house.assert_settled().await;
+    fixture.assert_settled().await;
     host.stop().await.unwrap();
 }
