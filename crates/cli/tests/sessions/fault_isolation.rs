@@ -250,7 +250,7 @@ async fn g04_a_session_with_too_much_to_do_says_so_and_the_others_go_on() {
     phone.wait_until_sent(1).await;
     let ended = house.outcome(&one_more).await.expect("it has ended at once");
     assert!(matches!(ended, Outcome::Failed { .. }), "{ended:?}");
-    assert!(phone.sent()[0].contains("too many messages wait"), "{:?}", phone.sent());
+    assert!(phone.sent()[0].contains("too many messages are waiting"), "{:?}", phone.sent());
     assert_others_progress(&phone, &host, &troubled).await;
     gate.release();
     assert!(matches!(troubled.await.unwrap().outcome, Some(Outcome::Replied { .. })));
