@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use capstan_protocol::{Event, EventId, EventKey, OutboundMessage, SessionId, Timestamp};
-use capstan_store::SqliteStore;
+use capstan_store::{SqliteStore, copy_database};
 use capstan_tape::{
     Batch, EntryDraft, Fact, InboxStore as _, JournalStore as _, NewOutbound, NewTape, OutboxId, OutboxStatus,
     StoreError,
@@ -61,7 +61,7 @@ async fn an_older_database_is_looked_at_and_left_as_it_is() {
     assert_eq!(std::fs::read(&path).unwrap(), before);
     assert_eq!(user_version(&path), 1);
     let copy = directory.path().join("copy.db");
-    SqliteStore::copy_database(&path, &copy).unwrap();
+    copy_database(&path, &copy).unwrap();
     assert_eq!(user_version(&copy), 1, "nor does copying migrate it");
 }
 
@@ -89,7 +89,7 @@ async fn a_copy_is_one_file_that_only_its_owner_can_read() {
     let folder = directory.path().join("copies");
     std::fs::create_dir(&folder).unwrap();
     let target = folder.join("copy.db");
-    SqliteStore::copy_database(&path, &target).unwrap();
+    copy_database(&path, &target).unwrap();
     store.commit(messages(&tape, &["two"])).await.unwrap();
     let copy = SqliteStore::open_snapshot(&target).unwrap();
     assert_eq!(texts(&all(&copy, &tape).await), ["one"]);
@@ -97,7 +97,7 @@ async fn a_copy_is_one_file_that_only_its_owner_can_read() {
     assert_eq!(std::fs::metadata(&target).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "looking at it leaves nothing beside it");
 
-    let error = SqliteStore::copy_database(&path, &target).unwrap_err();
+    let error = copy_database(&path, &target).unwrap_err();
     assert!(matches!(error, StoreError::Io { .. }), "one that is there stays: {error}");
     drop(copy);
     let opened = SqliteStore::open(&target).unwrap();
