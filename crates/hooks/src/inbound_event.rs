@@ -24,9 +24,9 @@ pub struct RawPayload(pub Vec<u8>);
 
 /// Marker in the extensions of an event whose caller gets a reply and no acknowledgement before it.
 ///
-/// The reply is durable before it is returned, so the acceptance of the event need not be durable earlier. If the outcome
-/// cannot be written and the caller is notified of a
-/// [delay](crate::contracts::Channel::notify_delayed), the event is durable by then.
+/// The reply is durable before it is returned, so the acceptance of the event need not be durable earlier. If the
+/// outcome cannot be written and the caller is notified of a [delay](crate::contracts::Channel::notify_delayed), the
+/// event is durable by then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplyOnlyCaller;
 

@@ -1,4 +1,4 @@
-//! The extension interface of the host: hook points, the contracts of what a plugin provides, and the runtime that
+//! The extension interface of the host: hook points, the contracts of plugin objects, and the runtime that
 //! calls them.
 //!
 //! - [`Plugin`] is an extension: one type that registers its contributions with a [`HookRegistrar`].

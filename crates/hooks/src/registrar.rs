@@ -64,8 +64,8 @@ impl HookRegistrar {
         self.add_implementation::<P>(arguments, Arc::new(move |args| handler.call(args)))
     }
 
-    /// Makes the interception hooks that are registered after this call fail closed: a failure stops the intercepted call
-    /// instead of being skipped. For hooks that must not fail open, such as a redactor.
+    /// Makes the interception hooks that are registered after this call fail closed: a failure stops the intercepted
+    /// call instead of being skipped. For hooks that must not fail open, such as a redactor.
     pub fn fail_closed(&mut self) -> &mut Self {
         self.fail_closed = true;
         self

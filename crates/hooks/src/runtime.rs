@@ -149,8 +149,8 @@ impl HookRuntime {
         self.registry().implementations::<P>().map(call).collect()
     }
 
-    /// Collects the objects that the plugins provide, the highest priority first. Of several with the same name only the
-    /// first is returned. The failure of a plugin is logged; the objects of the others are still returned.
+    /// Collects the objects that the plugins provide, the highest priority first. Of several with the same name only
+    /// the first is returned. The failure of a plugin is logged; the objects of the others are still returned.
     pub fn collect_provided<P, T>(&self, name: impl Fn(&T) -> String) -> Vec<T>
     where
         P: HookPoint<Mode = SyncMode, Args = (), Output = Vec<T>>,

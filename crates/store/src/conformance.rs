@@ -1,7 +1,7 @@
 //! Conformance suites that every store passes.
 //!
-//! Run [`store_suite`] and [`tapes_suite`] for a store, [`tape_store_suite`] and [`replication_suite`] for a tape store. A
-//! suite panics at the first violation.
+//! Run [`store_suite`] and [`tapes_suite`] for a store, [`tape_store_suite`] and [`replication_suite`] for a tape
+//! store. A suite panics at the first violation.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() {

@@ -5,7 +5,8 @@
 //! - [`JsonlTapeStore`] stores the entries of tapes as JSONL files; [`jsonl`] reads and writes such files anywhere.
 //! - `conformance` (feature of the same name) is the test suite that every store passes, for use by other stores too.
 //!
-//! The rules that decide if a batch is applied are in `capstan_tape::rules`, not here: a store only reads and writes rows.
+//! The rules that decide if a batch is applied are in `capstan_tape::rules`, not here: a store only reads and writes
+//! rows.
 
 #[cfg(feature = "conformance")]
 pub mod conformance;

@@ -7,7 +7,8 @@
 //! - Reads use a small pool of read-only connections ([`reader_pool`]) and never wait for a writer (WAL mode).
 //! - The tables and their migrations are in [`schema`]; the rules of a batch are in `capstan_tape::rules` and see the
 //!   tables as [`sql_rows`].
-//! - Full-text search has an index that is derived from the entries and updated by searches, not by writes ([`search`]).
+//! - Full-text search has an index that is derived from the entries and updated by searches, not by writes
+//!   ([`search`]).
 
 mod backup;
 mod columns;
@@ -57,8 +58,8 @@ const MAX_INLINE_READ_ENTRIES: usize = 32;
 
 /// Journal in one `SQLite` file, which several processes may have open at once.
 ///
-/// Writes go through one thread that shares each sync among all waiting batches. Reads have connections of their own and
-/// never wait for a writer. Dropping the store writes the queued batches and joins the thread.
+/// Writes go through one thread that shares each sync among all waiting batches. Reads have connections of their own
+/// and never wait for a writer. Dropping the store writes the queued batches and joins the thread.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -87,8 +88,8 @@ pub struct SqliteStore {
 pub struct SqliteOptions {
     /// Maximum time that the writer waits for another process that has locked the database.
     pub busy_timeout: Duration,
-    /// Length of the log in pages from which it is checkpointed, which the writer waits for. Only the last state of each
-    /// page is copied, so a longer log means fewer copies of pages that change often.
+    /// Length of the log in pages from which it is checkpointed, which the writer waits for. Only the last state of
+    /// each page is copied, so a longer log means fewer copies of pages that change often.
     pub wal_checkpoint_pages: u32,
 }
 

@@ -1,4 +1,5 @@
-//! Mailbox of a session: queued events and the choice of the next turn. Pure decisions, without a clock and without I/O.
+//! Mailbox of a session: queued events and the choice of the next turn. Pure decisions, without a clock and without
+//! I/O.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -63,8 +64,8 @@ impl EventArrival {
         Self { mode: AdmissionMode::FollowUp, kind, debounce: None }
     }
 
-    /// Returns true if the event does not wait for earlier ones, and so must not be rejected because the queue is full: a
-    /// concurrent command or an interrupting message.
+    /// Returns true if the event does not wait for earlier ones, and so must not be rejected because the queue is full:
+    /// a concurrent command or an interrupting message.
     pub fn can_bypass_queue(&self) -> bool {
         match self.kind {
             ArrivalKind::ConcurrentCommand => true,
@@ -172,7 +173,8 @@ impl<T> SessionMailbox<T> {
     }
 
     /// Queues an interrupting message. Messages that wait were sent before it and belong to the same request, so they
-    /// are absorbed into its turn. A command cannot share a turn: it keeps its position, and so do the events before it.
+    /// are absorbed into its turn. A command cannot share a turn: it keeps its position, and so do the events before
+    /// it.
     fn interrupt(&mut self, event: T, is_command: bool) {
         if is_command {
             return self.push_back(event);
@@ -244,7 +246,8 @@ impl<T> SessionMailbox<T> {
         self.ready.pop_front().map(|turn| turn.events)
     }
 
-    /// Next time at which the mailbox changes without an arrival: debounced messages are due, or the active window ends.
+    /// Next time at which the mailbox changes without an arrival: debounced messages are due, or the active window
+    /// ends.
     pub fn next_wakeup(&self) -> Option<Duration> {
         let due_at = self.debounced.as_ref().map(|messages| messages.due_at);
         due_at.into_iter().chain(self.active_until).min()

@@ -32,7 +32,8 @@ pub trait Channel: Send + Sync + 'static {
         IntakeOptions::default()
     }
 
-    /// Listens and submits events to the gateway until the channel is stopped. A channel that only sends returns at once.
+    /// Listens and submits events to the gateway until the channel is stopped. A channel that only sends returns at
+    /// once.
     async fn start(&self, gateway: Arc<dyn Gateway>) -> Result<(), ChannelError>;
 
     /// Stops listening: submits no further events, and lets [`start`](Self::start) return once the submitted ones are
@@ -46,9 +47,9 @@ pub trait Channel: Send + Sync + 'static {
     /// Replies to a waiting caller, once for each of its events, whatever the outcome. Only called for a channel
     /// [with waiting callers](ChannelCapabilities::has_waiting_callers).
     ///
-    /// May take as long as the caller takes to read the reply, and fails when the caller has disconnected, which only the
-    /// channel can detect. A host that must exit drops the future: a reply that is not delivered by then must not be
-    /// delivered later.
+    /// May take as long as the caller takes to read the reply, and fails when the caller has disconnected, which only
+    /// the channel can detect. A host that must exit drops the future: a reply that is not delivered by then must not
+    /// be delivered later.
     async fn reply(&self, reply: &ChannelReply) -> Result<(), ChannelError> {
         for message in &reply.messages {
             self.send(message).await?;
@@ -97,8 +98,8 @@ pub struct PlatformAction {
 pub struct ChannelCapabilities {
     /// The channel shows stream events. Other channels only get final messages.
     pub streaming: bool,
-    /// The sender of a message waits for the reply on a connection that ends with the process. A reply that could not be
-    /// delivered on it is stored and returned when the same event is submitted again.
+    /// The sender of a message waits for the reply on a connection that ends with the process. A reply that could not
+    /// be delivered on it is stored and returned when the same event is submitted again.
     pub has_waiting_callers: bool,
 }
 
@@ -142,10 +143,11 @@ pub struct ChannelReply {
 
 /// Intake of the host for the events of channels.
 pub trait Gateway: Send + Sync + 'static {
-    /// Submits an event. When the future completes, the event is durable or was rejected; its turn follows later. An event
-    /// with a [reply-only caller](crate::ReplyOnlyCaller) becomes durable with its reply.
+    /// Submits an event. When the future completes, the event is durable or was rejected; its turn follows later. An
+    /// event with a [reply-only caller](crate::ReplyOnlyCaller) becomes durable with its reply.
     ///
-    /// Events of one conversation are accepted in the order of these calls, not in the order in which the futures progress.
+    /// Events of one conversation are accepted in the order of these calls, not in the order in which the futures
+    /// progress.
     fn submit(&self, event: InboundEvent) -> BoxFuture<'static, Result<(), IntakeError>>;
 }
 

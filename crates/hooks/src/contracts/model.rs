@@ -21,8 +21,8 @@ pub trait ModelProvider: Send + Sync + 'static {
     /// Name before the colon, such as `openai`.
     fn name(&self) -> &str;
 
-    /// Sends a request. The stream ends after [`ModelEvent::Stop`]; a stream that ends without it is incomplete. Dropping
-    /// the stream cancels the call.
+    /// Sends a request. The stream ends after [`ModelEvent::Stop`]; a stream that ends without it is incomplete.
+    /// Dropping the stream cancels the call.
     async fn stream(&self, request: &ModelRequest) -> Result<ModelStream, ModelError>;
 
     /// Body that [`stream`](Self::stream) sends for this request. A pure function, so that the body can be recorded
@@ -31,8 +31,8 @@ pub trait ModelProvider: Send + Sync + 'static {
         None
     }
 
-    /// Like [`stream`](Self::stream), with the recorded text of the [body](Self::request_body), if there is one. Calls the
-    /// observer before each retry delay.
+    /// Like [`stream`](Self::stream), with the recorded text of the [body](Self::request_body), if there is one. Calls
+    /// the observer before each retry delay.
     async fn send_recorded(
         &self,
         request: &ModelRequest,

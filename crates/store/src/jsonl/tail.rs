@@ -32,7 +32,8 @@ pub(super) fn read_tail(file: &File, path: &Path) -> Result<FileTail, StoreError
         match parse_line(&line.bytes) {
             Ok(entry) => {
                 tail.last_entry = Some(entry);
-                // If a torn line follows, this line ends with a newline and stays complete when the torn one is removed.
+                // If a torn line follows, this line ends with a newline and stays complete when the torn one is
+                // removed.
                 tail.lacks_newline = !line.has_newline;
                 break;
             }

@@ -33,8 +33,8 @@ pub(super) fn store_error(path: &Path, error: &rusqlite::Error) -> StoreError {
     }
 }
 
-/// Finds out why files next to a database cannot be written. `SQLite` does not return the error of the system, so a probe
-/// file is written to get it.
+/// Finds out why files next to a database cannot be written. `SQLite` does not return the error of the system, so a
+/// probe file is written to get it.
 ///
 /// The database itself is never opened for this: closing it would release the locks that this process holds on it.
 pub(super) fn diagnose_write_error(path: &Path) -> Option<StoreError> {

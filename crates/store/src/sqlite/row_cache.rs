@@ -16,8 +16,8 @@ const MAX_CACHED_ROWS: usize = 4096;
 /// # Invariants
 ///
 /// The cache is valid while no other connection commits and no change is rolled back.
-/// [`invalidate_if_changed`](Self::invalidate_if_changed) clears it after a commit of another connection, and a rollback
-/// must be followed by [`clear`](Self::clear).
+/// [`invalidate_if_changed`](Self::invalidate_if_changed) clears it after a commit of another connection, and a
+/// rollback must be followed by [`clear`](Self::clear).
 #[derive(Default)]
 pub(super) struct RowCache {
     /// Counter of `SQLite` that changes with commits of other connections.
@@ -33,8 +33,8 @@ pub(super) struct RowCache {
 }
 
 impl RowCache {
-    /// Clears the cache if another connection has committed. Must be called after a write transaction has begun, when no
-    /// other connection can commit.
+    /// Clears the cache if another connection has committed. Must be called after a write transaction has begun, when
+    /// no other connection can commit.
     pub(super) fn invalidate_if_changed(&mut self, connection: &Connection) -> Result<()> {
         let mut statement = connection.prepare_cached("PRAGMA data_version")?;
         let version = statement.query_row([], |row| row.get(0))?;
@@ -52,7 +52,8 @@ impl RowCache {
     }
 }
 
-/// Cached rows of one table. When the cache is full it is cleared, which costs one read for each row that is used again.
+/// Cached rows of one table. When the cache is full it is cleared, which costs one read for each row that is used
+/// again.
 pub(super) struct TableCache<K, V>(HashMap<K, V, RandomState>);
 
 impl<K, V> Default for TableCache<K, V> {

@@ -100,8 +100,8 @@ fn enable_wal(connection: &Connection, options: SqliteOptions) -> rusqlite::Resu
 
 /// Checkpoints the log that a killed process left, before anything is appended to it.
 ///
-/// After a failed sync the page cache may show writes that the disk has lost, and the checkpoint makes them durable. Does
-/// not wait for locks: while other connections read or write, the log is left as it is, which only matters if the
+/// After a failed sync the page cache may show writes that the disk has lost, and the checkpoint makes them durable.
+/// Does not wait for locks: while other connections read or write, the log is left as it is, which only matters if the
 /// process died because a sync had failed.
 fn checkpoint_wal(connection: &Connection, options: SqliteOptions) -> rusqlite::Result<()> {
     connection.busy_timeout(Duration::ZERO)?;

@@ -2,8 +2,8 @@
 //!
 //! # Index updates
 //!
-//! Batches do not update the index. A search first updates it in chunks, between which batches are written. Entries that
-//! the index still lacks are scanned, so that the result is complete even if the database cannot be written.
+//! Batches do not update the index. A search first updates it in chunks, between which batches are written. Entries
+//! that the index still lacks are scanned, so that the result is complete even if the database cannot be written.
 //!
 //! # Strategy
 //!
@@ -35,8 +35,8 @@ use index::{IndexedTape, MAX_INDEXED_ID};
 
 pub(super) use index::{CandidateRows, IndexChunk, clear_index, write_chunk};
 
-/// Maximum number of entries that are scanned rather than searched by index: iterating over the words of the index takes
-/// longer.
+/// Maximum number of entries that are scanned rather than searched by index: iterating over the words of the index
+/// takes longer.
 const SCAN_THRESHOLD_ENTRIES: usize = 1000;
 /// Fraction of the threshold that is scanned before the index is used.
 const PRESCAN_DIVISOR: usize = 5;

@@ -10,7 +10,8 @@ use super::search::CandidateRows;
 /// Columns of an entry, in the order in which `queries` reads them.
 pub(super) const ENTRY_COLUMNS: &str = "id, kind, payload, meta, date, extra, payload_hash";
 
-/// Query for a slice of a tape, with its values. Dates are compared in milliseconds; the reader applies the exact range.
+/// Query for a slice of a tape, with its values. Dates are compared in milliseconds; the reader applies the exact
+/// range.
 pub(super) fn entries_query(tape: &TapeName, slice: &TapeSlice) -> (String, Vec<Value>) {
     let mut query = SqlQuery { conditions: vec!["tape = ?".to_owned()], values: vec![text_value(tape.as_str())] };
     if let Some(id) = slice.after {
@@ -100,7 +101,8 @@ impl SqlQuery {
         }
     }
 
-    /// Adds the conditions on kinds and anchor, and returns the index to use. A partial index needs its kind as a literal.
+    /// Adds the conditions on kinds and anchor, and returns the index to use. A partial index needs its kind as a
+    /// literal.
     fn add_kind_condition(&mut self, slice: &TapeSlice) -> &'static str {
         if let Some(name) = &slice.anchor {
             self.add_condition("kind = 'anchor' AND anchor = ?", [text_value(name)]);

@@ -323,7 +323,8 @@ impl RowAccess for SqlRows<'_, '_> {
     }
 }
 
-/// Value of the status column of a run. Its index finds runs that have not ended, so a created run is stored as running.
+/// Value of the status column of a run. Its index finds runs that have not ended, so a created run is stored as
+/// running.
 fn status_column(run: &RunRecord) -> &'static str {
     let status = if run.status.is_open() { RunStatus::Running } else { run.status };
     status.as_str()

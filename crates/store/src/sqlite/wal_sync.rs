@@ -1,7 +1,7 @@
 //! Syncs of the write-ahead log.
 //!
-//! `SQLite` writes commits to its log without syncing it. The writer syncs the log itself: before it replies to a durable
-//! commit, and soon after commits that only promise order, which do not wait for the disk.
+//! `SQLite` writes commits to its log without syncing it. The writer syncs the log itself: before it replies to a
+//! durable commit, and soon after commits that only promise order, which do not wait for the disk.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -22,8 +22,8 @@ pub(super) struct WalSyncer {
     file: File,
     /// Time of the first commit that is not synced and that no caller waits for.
     unsynced_since: Option<Instant>,
-    /// First failed sync, after which no commit is allowed: the disk may have lost earlier writes, and a later sync would
-    /// not report that.
+    /// First failed sync, after which no commit is allowed: the disk may have lost earlier writes, and a later sync
+    /// would not report that.
     failure_watch: watch::Sender<Option<StoreError>>,
 }
 

@@ -8,8 +8,8 @@
 //! # Isolation of batches
 //!
 //! A rejected batch does not affect the others. Most batches are rejected before they write anything, so a group first
-//! runs without savepoints. If a batch is rejected after it wrote something, the transaction is rolled back and the group
-//! is applied again with a savepoint for each batch.
+//! runs without savepoints. If a batch is rejected after it wrote something, the transaction is rolled back and the
+//! group is applied again with a savepoint for each batch.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -240,8 +240,8 @@ impl GroupCommitter<'_> {
                 results
             }
             Err(error) => {
-                // Nothing of the group was written. Earlier commits are synced before the reply, because after a transient
-                // error a caller may report them as stored.
+                // Nothing of the group was written. Earlier commits are synced before the reply, because after a
+                // transient error a caller may report them as stored.
                 let error = self.sync_pending().err().unwrap_or(error);
                 for (prepared, sender) in group.into_iter().zip(senders) {
                     send_reply(CommitReply { result: Err(error.clone()), prepared }, sender);

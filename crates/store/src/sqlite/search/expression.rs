@@ -10,7 +10,8 @@ use super::terms::{INCOMPLETE_ENTRY_TERM, TextPiece, split_pieces, symbol_term};
 /// Maximum number of indexed words that a search term may match. A term that matches more is not selective, and each
 /// word has a cost.
 const MAX_MATCHING_WORDS: usize = 300;
-/// Maximum number of search terms, and of parts of each, in an expression. Omitting some adds candidates and loses none.
+/// Maximum number of search terms, and of parts of each, in an expression. Omitting some adds candidates and loses
+/// none.
 const MAX_SEARCH_TERM_PARTS: usize = 32;
 
 /// Expression of a search, to be completed with the words of the index.

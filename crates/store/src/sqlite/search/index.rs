@@ -125,8 +125,8 @@ pub(super) fn read_next_chunk(
     Ok(last.map(|up_to| IndexChunk { tape: tape.clone(), after, up_to, rows, words }))
 }
 
-/// Writes a chunk, inside a transaction. A chunk that does not follow the indexed entries is ignored: another process has
-/// updated the index in the meantime.
+/// Writes a chunk, inside a transaction. A chunk that does not follow the indexed entries is ignored: another process
+/// has updated the index in the meantime.
 pub(in crate::sqlite) fn write_chunk(connection: &Connection, chunk: &IndexChunk) -> Result<()> {
     if !has_current_rules(connection)? {
         clear_index(connection)?;

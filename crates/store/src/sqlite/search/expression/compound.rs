@@ -49,7 +49,8 @@ impl<'a> CompoundAlternatives<'a> {
         can_match.then(|| all_of(self.selective_words().map(CompoundWord::any_expression)))
     }
 
-    /// Words to search for. A word that matches too many indexed words is omitted, which adds candidates and loses none.
+    /// Words to search for. A word that matches too many indexed words is omitted, which adds candidates and loses
+    /// none.
     fn selective_words(&self) -> impl Iterator<Item = &CompoundWord<'a>> {
         self.words.iter().filter(|word| word.near_words.len() <= MAX_MATCHING_WORDS)
     }
