@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use capstan_hooks::args::{BoundRunner, RunModelArgs};
-use capstan_hooks::{EventStream, run_model_stage};
+use capstan_hooks::run_model_stage;
 use capstan_policy::{Budget, EventScope, compute_grant};
 use capstan_protocol::{
     AdapterContext, Binding, ConversationContext, EventKey, HistoryHandles, RunContext, RunId, RunResources,
