@@ -1,4 +1,4 @@
-//! The arguments of the hook points, as the types an implementation declares.
+//! Arguments of the hook points, as the types that an implementation declares.
 
 use std::fmt;
 use std::ops::Deref;
@@ -6,22 +6,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use capstan_protocol::{
-    Content, JsonObject, ModelOutput, ModelRequest, OutboundMessage, SessionId, ToolName, ToolOutput,
+    Content, JsonObject, ModelOutput, ModelRequest, OutboundMessage, SessionId, StreamEvent, ToolName, ToolOutput,
 };
+use futures::stream::BoxStream;
 
-use crate::points::{
-    AdmitMessage, AfterLlmCall, AfterToolCall, BeforeLlmCall, BeforeToolCall, BuildPrompt, ContinuePrompt,
-    DispatchOutbound, LoadState, OnError, OnboardConfig, RenderOutbound, ResolveSession, RunModel, RunModelStream,
-    SaveState, SystemPrompt,
-};
-use crate::{EventStream, HookArgument, HookPoint, InboundEvent, TurnState};
+use crate::{HookArgument, InboundEvent, TurnState};
 
-/// The built prompt.
+/// Stream events of a model stage.
+pub type EventStream = BoxStream<'static, StreamEvent>;
+
+/// Prompt of the turn, as `build_prompt` returned it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PromptContent(pub Arc<Content>);
 
 impl PromptContent {
-    /// The text of the prompt.
+    /// Text of the prompt.
     pub fn text(&self) -> String {
         self.0.text()
     }
@@ -33,7 +32,7 @@ impl From<Content> for PromptContent {
     }
 }
 
-/// What the model stage came to, as far as it got.
+/// Output text of the model stage; incomplete if the stage failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelText(pub Arc<str>);
 
@@ -53,7 +52,7 @@ pub struct DispatchMessage {
 }
 
 impl DispatchMessage {
-    /// A message that no implementation has staged yet.
+    /// Wraps a message that no implementation has staged yet.
     pub fn new(message: OutboundMessage) -> Self {
         Self { message: Arc::new(message), is_staged: Arc::default() }
     }
@@ -64,7 +63,7 @@ impl DispatchMessage {
         self.is_staged.store(true, Ordering::Relaxed);
     }
 
-    /// Whether an implementation has staged the message.
+    /// Returns true once an implementation has staged the message.
     pub fn is_staged(&self) -> bool {
         self.is_staged.load(Ordering::Relaxed)
     }
@@ -85,33 +84,33 @@ pub struct NoticeRequest(Arc<OnceLock<String>>);
 impl NoticeRequest {
     /// Requests a notice. The first request of a turn counts, however many stages fail.
     pub fn request(&self, text: impl Into<String>) {
-        // A later request is dropped: the user hears once.
-        let _later = self.0.set(text.into());
+        // Later requests are dropped: the user gets one notice.
+        let _is_first = self.0.set(text.into());
     }
 
-    /// The requested text.
+    /// Requested text.
     pub fn text(&self) -> Option<&str> {
         self.0.get().map(String::as_str)
     }
 }
 
-/// The runner of the binding that the turn runs under.
+/// Runner of the binding that the turn runs under.
 #[derive(Clone)]
 pub struct BoundRunner(Arc<dyn Fn() -> Option<EventStream> + Send + Sync>);
 
 impl BoundRunner {
-    /// A runner that `start` starts.
+    /// Wraps the function that starts the runner.
     pub fn new(start: impl Fn() -> Option<EventStream> + Send + Sync + 'static) -> Self {
         Self(Arc::new(start))
     }
 
-    /// No runner.
+    /// Stands for a turn without a runner.
     pub fn none() -> Self {
         Self::new(|| None)
     }
 
-    /// Starts the runner, once for each run: a second call gives nothing. An implementation that starts it answers with
-    /// its stream; the results of the runner are recorded as the stream is read.
+    /// Starts the runner, once for each run: a second call returns `None`. An implementation that starts the runner
+    /// returns its stream; the results of the runner are recorded as the stream is read.
     pub fn start(&self) -> Option<EventStream> {
         (self.0)()
     }
@@ -123,33 +122,33 @@ impl fmt::Debug for BoundRunner {
     }
 }
 
-/// What went wrong in the turn so far, if something did; fit for a log, not for a user.
+/// Error that the turn has met, if any; for logs, not for users.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnFailure(pub Option<Arc<str>>);
 
-/// Whether a turn of the session is running at the moment.
+/// True while a turn of the session is running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionBusy(pub bool);
 
-/// The number of the step that is about to begin, from 2 on.
+/// Number of the step that is about to begin, from 2 on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepNumber(pub u32);
 
-/// The configuration as far as it is merged.
+/// Configuration merged from the plugins that were called before.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CurrentConfig(pub Arc<JsonObject>);
 
-/// Where something went wrong.
+/// Stage in which an error occurred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorStage {
-    /// Anywhere in a turn.
+    /// Any stage of a turn.
     Turn,
-    /// In the model stage.
+    /// The model stage.
     RunModel,
 }
 
 impl ErrorStage {
-    /// The stage as it is written.
+    /// Name of the stage.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Turn => "turn",
@@ -158,28 +157,28 @@ impl ErrorStage {
     }
 }
 
-/// What went wrong: the whole story for a log, and what may be shown to a user.
+/// Error in two forms: for logs and for users.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorReport {
-    /// The whole story. It may name paths and plugins.
+    /// Full message for logs. May name paths and plugins.
     pub detail: Arc<str>,
-    /// What a user may see: no secret, no path.
+    /// Message for users, without secrets and paths.
     pub public: Arc<str>,
 }
 
-/// The inbound an error belongs to, if it belongs to one.
+/// Event that an error belongs to, if any.
 #[derive(Debug, Clone)]
 pub struct MaybeInboundEvent(pub Option<InboundEvent>);
 
-/// A request to a model, as it is about to be sent.
+/// Request that is about to be sent to a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LlmRequest(pub Arc<ModelRequest>);
 
-/// How a call of a model ended: its output, or why there is none.
+/// Outcome of a model call: its output or an error message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LlmOutcome(pub Arc<Result<ModelOutput, String>>);
 
-/// A tool call as it is about to be made.
+/// Tool call that is about to be made.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PendingToolCall {
     /// The tool.
@@ -188,64 +187,60 @@ pub struct PendingToolCall {
     pub arguments: Arc<JsonObject>,
 }
 
-/// What a tool answered, or was made to answer.
+/// Output of a tool call, from the tool or from a hook.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolOutcome(pub Arc<ToolOutput>);
 
-/// Declares the arguments of a point, and for each which types an implementation takes it as.
+/// Declares the arguments of a hook point, each with the type that an implementation declares to receive it.
 macro_rules! arguments {
     ($(
         $(#[$doc:meta])*
-        $args:ident for $($point:ident),+ { $( $field:ident: $kind:ty = $name:literal ),* $(,)? }
+        $args:ident { $( $field:ident: $kind:ty = $name:literal ),* $(,)? }
     )*) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone)]
         pub struct $args {
-            $(#[doc = concat!("The argument `", $name, "`.")] pub $field: $kind,)*
+            $(#[doc = concat!("Argument `", $name, "`.")] pub $field: $kind,)*
         }
 
-        arguments!(@each [$($point),+] $args { $( $field: $kind = $name ),* });
-    )*};
-    (@each [$($point:ident),+] $args:ident $fields:tt) => {
-        $(arguments!(@point $point $fields);)+
-    };
-    (@point $point:ident { $( $field:ident: $kind:ty = $name:literal ),* }) => {$(
-        impl HookArgument<$point> for $kind {
-            const ARGUMENT_NAME: &'static str = $name;
+        $(
+            impl HookArgument<$args> for $kind {
+                const ARGUMENT_NAME: &'static str = $name;
 
-            fn extract(args: &<$point as HookPoint>::Args) -> Self {
-                args.$field.clone()
+                fn extract(args: &$args) -> Self {
+                    args.$field.clone()
+                }
             }
-        }
+        )*
     )*};
 }
 
 arguments! {
-    /// What `resolve_session` may ask for.
-    ResolveSessionArgs for ResolveSession { message: InboundEvent = "message" }
+    /// Arguments of `resolve_session`.
+    ResolveSessionArgs { message: InboundEvent = "message" }
 
-    /// What `admit_message` may ask for.
-    AdmitMessageArgs for AdmitMessage { message: InboundEvent = "message", session_id: SessionId = "session_id", busy: SessionBusy = "busy" }
+    /// Arguments of `admit_message`.
+    AdmitMessageArgs { message: InboundEvent = "message", session_id: SessionId = "session_id", busy: SessionBusy = "busy" }
 
-    /// What `load_state` may ask for.
-    LoadStateArgs for LoadState { message: InboundEvent = "message", session_id: SessionId = "session_id" }
+    /// Arguments of `load_state`.
+    LoadStateArgs { message: InboundEvent = "message", session_id: SessionId = "session_id" }
 
-    /// What `build_prompt` may ask for.
-    BuildPromptArgs for BuildPrompt { message: InboundEvent = "message", session_id: SessionId = "session_id", state: TurnState = "state" }
+    /// Arguments of `build_prompt`.
+    BuildPromptArgs { message: InboundEvent = "message", session_id: SessionId = "session_id", state: TurnState = "state" }
 
-    /// What `run_model` and `run_model_stream` may ask for.
-    RunModelArgs for RunModel, RunModelStream {
+    /// Arguments of `run_model` and `run_model_stream`.
+    RunModelArgs {
         prompt: PromptContent = "prompt",
         session_id: SessionId = "session_id",
         state: TurnState = "state",
         runner: BoundRunner = "runner",
     }
 
-    /// What `continue_prompt` may ask for.
-    ContinuePromptArgs for ContinuePrompt { step: StepNumber = "step", session_id: SessionId = "session_id", state: TurnState = "state" }
+    /// Arguments of `continue_prompt`.
+    ContinuePromptArgs { step: StepNumber = "step", session_id: SessionId = "session_id", state: TurnState = "state" }
 
-    /// What `save_state` may ask for.
-    SaveStateArgs for SaveState {
+    /// Arguments of `save_state`.
+    SaveStateArgs {
         session_id: SessionId = "session_id",
         state: TurnState = "state",
         message: InboundEvent = "message",
@@ -253,50 +248,50 @@ arguments! {
         failure: TurnFailure = "failure",
     }
 
-    /// What `render_outbound` may ask for.
-    RenderOutboundArgs for RenderOutbound {
+    /// Arguments of `render_outbound`.
+    RenderOutboundArgs {
         message: InboundEvent = "message",
         session_id: SessionId = "session_id",
         state: TurnState = "state",
         model_output: ModelText = "model_output",
     }
 
-    /// What `dispatch_outbound` may ask for.
-    DispatchOutboundArgs for DispatchOutbound { message: DispatchMessage = "message", inbound: InboundEvent = "inbound" }
+    /// Arguments of `dispatch_outbound`.
+    DispatchOutboundArgs { message: DispatchMessage = "message", inbound: InboundEvent = "inbound" }
 
-    /// What `system_prompt` may ask for.
-    SystemPromptArgs for SystemPrompt { prompt: PromptContent = "prompt", state: TurnState = "state" }
+    /// Arguments of `system_prompt`.
+    SystemPromptArgs { prompt: PromptContent = "prompt", state: TurnState = "state" }
 
-    /// What `before_llm_call` may ask for.
-    BeforeLlmCallArgs for BeforeLlmCall { request: LlmRequest = "request", session_id: SessionId = "session_id", state: TurnState = "state" }
+    /// Arguments of `before_llm_call`.
+    BeforeLlmCallArgs { request: LlmRequest = "request", session_id: SessionId = "session_id", state: TurnState = "state" }
 
-    /// What `after_llm_call` may ask for.
-    AfterLlmCallArgs for AfterLlmCall {
+    /// Arguments of `after_llm_call`.
+    AfterLlmCallArgs {
         request: LlmRequest = "request",
         outcome: LlmOutcome = "outcome",
         session_id: SessionId = "session_id",
         state: TurnState = "state",
     }
 
-    /// What `before_tool_call` may ask for.
-    BeforeToolCallArgs for BeforeToolCall { call: PendingToolCall = "call", session_id: SessionId = "session_id", state: TurnState = "state" }
+    /// Arguments of `before_tool_call`.
+    BeforeToolCallArgs { call: PendingToolCall = "call", session_id: SessionId = "session_id", state: TurnState = "state" }
 
-    /// What `after_tool_call` may ask for.
-    AfterToolCallArgs for AfterToolCall {
+    /// Arguments of `after_tool_call`.
+    AfterToolCallArgs {
         call: PendingToolCall = "call",
         outcome: ToolOutcome = "outcome",
         session_id: SessionId = "session_id",
         state: TurnState = "state",
     }
 
-    /// What `on_error` may ask for.
-    OnErrorArgs for OnError {
+    /// Arguments of `on_error`.
+    OnErrorArgs {
         stage: ErrorStage = "stage",
         error: ErrorReport = "error",
         message: MaybeInboundEvent = "message",
         notice: NoticeRequest = "notice",
     }
 
-    /// What `onboard_config` may ask for.
-    OnboardConfigArgs for OnboardConfig { current_config: CurrentConfig = "current_config" }
+    /// Arguments of `onboard_config`.
+    OnboardConfigArgs { current_config: CurrentConfig = "current_config" }
 }

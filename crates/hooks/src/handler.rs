@@ -1,4 +1,4 @@
-//! Functions as hook implementations: a parameter is an argument the function declares, and it gets no others.
+//! Functions as hook implementations. The parameters of a function declare the arguments it receives.
 
 use std::future::Future;
 
@@ -6,18 +6,18 @@ use futures::future::BoxFuture;
 
 use crate::{AsyncMode, HookArgument, HookPoint, HookResult, SyncMode};
 
-/// A function that can implement an asynchronous hook point. `Params` are the arguments it declares.
-pub trait AsyncHandler<P: HookPoint<Mode = AsyncMode>, Params>: Send + std::marker::Sync + 'static {
-    /// The names of the declared arguments.
+/// Function that implements an asynchronous hook point. `Params` are the arguments it declares.
+pub trait AsyncHandler<P: HookPoint<Mode = AsyncMode>, Params>: Send + Sync + 'static {
+    /// Names of the declared arguments.
     fn argument_names() -> Vec<&'static str>;
 
     /// Calls the function.
     fn call(&self, args: &P::Args) -> BoxFuture<'static, HookResult<P::Output>>;
 }
 
-/// A function that can implement a synchronous hook point. `Params` are the arguments it declares.
-pub trait SyncHandler<P: HookPoint<Mode = SyncMode>, Params>: Send + std::marker::Sync + 'static {
-    /// The names of the declared arguments.
+/// Function that implements a synchronous hook point. `Params` are the arguments it declares.
+pub trait SyncHandler<P: HookPoint<Mode = SyncMode>, Params>: Send + Sync + 'static {
+    /// Names of the declared arguments.
     fn argument_names() -> Vec<&'static str>;
 
     /// Calls the function.
@@ -29,9 +29,9 @@ macro_rules! handlers {
         impl<P, F, Fut, $($argument),*> AsyncHandler<P, ($($argument,)*)> for F
         where
             P: HookPoint<Mode = AsyncMode>,
-            F: Fn($($argument),*) -> Fut + Send + std::marker::Sync + 'static,
+            F: Fn($($argument),*) -> Fut + Send + Sync + 'static,
             Fut: Future<Output = HookResult<P::Output>> + Send + 'static,
-            $($argument: HookArgument<P>,)*
+            $($argument: HookArgument<P::Args>,)*
         {
             fn argument_names() -> Vec<&'static str> {
                 vec![$($argument::ARGUMENT_NAME),*]
@@ -45,8 +45,8 @@ macro_rules! handlers {
         impl<P, F, $($argument),*> SyncHandler<P, ($($argument,)*)> for F
         where
             P: HookPoint<Mode = SyncMode>,
-            F: Fn($($argument),*) -> HookResult<P::Output> + Send + std::marker::Sync + 'static,
-            $($argument: HookArgument<P>,)*
+            F: Fn($($argument),*) -> HookResult<P::Output> + Send + Sync + 'static,
+            $($argument: HookArgument<P::Args>,)*
         {
             fn argument_names() -> Vec<&'static str> {
                 vec![$($argument::ARGUMENT_NAME),*]

@@ -1,4 +1,4 @@
-//! Hook points as types: their arguments, their output, and how the answers of several plugins become one.
+//! Hook points as types: arguments, output, and the aggregation of the answers of several plugins.
 
 use std::fmt;
 
@@ -6,54 +6,54 @@ use futures::future::BoxFuture;
 
 use crate::HookResult;
 
-/// A place in the life of a host where plugins are asked.
-pub trait HookPoint: Send + std::marker::Sync + 'static {
-    /// What is known about it.
+/// Point in the life of a host at which plugins are called.
+pub trait HookPoint: Send + Sync + 'static {
+    /// Name and properties of the point.
     const INFO: HookPointInfo;
-    /// Everything an implementation may ask for.
-    type Args: Send + std::marker::Sync + 'static;
-    /// What an implementation answers.
+    /// Arguments that an implementation may declare.
+    type Args: Send + Sync + 'static;
+    /// Value that an implementation returns.
     type Output: Send + 'static;
-    /// Whether implementations may wait.
+    /// [`AsyncMode`] or [`SyncMode`].
     type Mode: HookMode;
 
-    /// An answer in a few words, for traces.
+    /// Short description of a value, for traces.
     fn describe(output: &Self::Output) -> String;
 }
 
-/// What is known about a hook point.
+/// Name and properties of a hook point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HookPointInfo {
-    /// Its name.
+    /// Name of the point.
     pub name: &'static str,
-    /// How answers become one.
+    /// Aggregation of the answers.
     pub aggregation: HookAggregation,
-    /// When it is called.
+    /// Occasion of the call.
     pub phase: HookPhase,
-    /// Whether implementations answer at once.
+    /// Implementations are called synchronously.
     pub is_synchronous: bool,
 }
 
-/// How the answers of several plugins become one.
+/// Aggregation of the answers of several plugins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HookAggregation {
-    /// The first plugin that answers something decides.
+    /// The first plugin that returns a value decides.
     First,
-    /// Every plugin is asked; all answers are collected.
+    /// Every plugin is called; all answers are collected.
     All,
-    /// Every plugin is asked; maps are merged, the highest priority wins a key.
+    /// Every plugin is called; maps are merged, and the highest priority wins a key.
     Merged,
-    /// Every plugin is asked; texts are joined, the lowest priority first.
+    /// Every plugin is called; texts are joined, the lowest priority first.
     Joined,
-    /// Every plugin is asked; batches are put one after another.
+    /// Every plugin is called; lists are concatenated.
     Flattened,
-    /// Every plugin is asked; of things with the same name the highest priority wins.
+    /// Every plugin is called; of objects with the same name the highest priority wins.
     FirstOfName,
-    /// Each plugin gets what the ones before it made, in the order of registration.
+    /// Each plugin gets the result of the plugins before it, in the order of registration.
     Folded,
-    /// Each plugin gets what the ones of higher priority made of it; one may end the chain.
+    /// Each plugin gets the result of the plugins of higher priority; any of them may end the chain.
     Chain,
-    /// Every plugin is told; a failure stays its own.
+    /// Every plugin is called; the failure of one does not affect the others.
     Observers,
 }
 
@@ -73,7 +73,7 @@ impl fmt::Display for HookAggregation {
     }
 }
 
-/// When a hook point is called.
+/// Occasion on which a hook point is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HookPhase {
     /// Once for each event.
@@ -92,9 +92,9 @@ pub enum HookPhase {
     ToolCall,
     /// Once when the host starts.
     StartUp,
-    /// When a user sets the host up.
+    /// During `capstan onboard`.
     Onboarding,
-    /// Whenever something fails.
+    /// On any failure.
     AnyTime,
 }
 
@@ -114,31 +114,31 @@ impl fmt::Display for HookPhase {
     }
 }
 
-/// Whether an implementation may wait.
+/// Mode of calling implementations: asynchronous or synchronous.
 pub trait HookMode: 'static {
-    /// What calling an implementation gives.
+    /// Return type of an implementation.
     type CallResult<T: Send + 'static>;
 }
 
-/// Implementations may wait.
+/// Implementations return a future.
 pub struct AsyncMode;
 
 impl HookMode for AsyncMode {
     type CallResult<T: Send + 'static> = BoxFuture<'static, HookResult<T>>;
 }
 
-/// Implementations answer at once: there is nothing to wait with.
+/// Implementations return immediately.
 pub struct SyncMode;
 
 impl HookMode for SyncMode {
     type CallResult<T: Send + 'static> = HookResult<T>;
 }
 
-/// Something an implementation of a hook point may ask for by declaring it as a parameter.
-pub trait HookArgument<P: HookPoint>: Send + 'static {
-    /// The name of the argument.
+/// Argument that an implementation may declare as a parameter; `A` are the [arguments](HookPoint::Args) of its point.
+pub trait HookArgument<A>: Send + 'static {
+    /// Name of the argument.
     const ARGUMENT_NAME: &'static str;
 
-    /// Takes it out of the point's arguments.
-    fn extract(args: &P::Args) -> Self;
+    /// Extracts the argument.
+    fn extract(args: &A) -> Self;
 }

@@ -1,4 +1,4 @@
-//! An event on its way through the hooks.
+//! Event on its way through the hooks.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use capstan_protocol::{DeliveryTarget, Event, EventInput, RawPayloadRef, Session
 
 use crate::ExtensionMap;
 
-/// An event with the runtime objects that ride along. Cheap to clone; reads as the [`Event`].
+/// Event with the runtime objects that its channel attached. Cheap to clone; dereferences to the [`Event`].
 #[derive(Debug, Clone)]
 pub struct InboundEvent {
     event: Arc<Event>,
@@ -15,36 +15,38 @@ pub struct InboundEvent {
     extensions: ExtensionMap,
 }
 
-/// What the platform sent, as it came: in the extensions of an event whose channel wants it kept. The host stores it
-/// with the event, which then refers to it.
+/// Unmodified payload from the platform, in the extensions of an event whose channel wants it stored. The host stores
+/// it with the event, which then refers to it.
 ///
-/// A channel hands it in where it says more than the event does, and otherwise saves the room.
+/// A channel attaches the payload if it holds more than the event does, and otherwise saves the space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawPayload(pub Vec<u8>);
 
-/// In the extensions of an event whose sender hears nothing of it before its answer, not even that it was accepted. The
-/// answer is on disk before it is given; that the event was accepted need not be on disk before that. Where its end cannot be
-/// written and it hears that it is [delayed](crate::contracts::Channel::delayed), the disk has it by then.
+/// Marker in the extensions of an event whose caller gets a reply and no acknowledgement before it.
+///
+/// The reply is durable before it is returned, so the acceptance of the event need not be durable earlier. If the
+/// outcome cannot be written and the caller is notified of a [delay](crate::contracts::Channel::notify_delayed), the
+/// event is durable by then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplyOnlyCaller;
 
 impl InboundEvent {
-    /// An event that carries nothing else.
+    /// Wraps an event without runtime objects.
     pub fn new(event: Event) -> Self {
         Self { event: Arc::new(event), accepted_at: None, extensions: ExtensionMap::new() }
     }
 
-    /// The runtime objects that ride along: a [`crate::Lifespan`], or whatever a channel and its plugin agree on.
+    /// Runtime objects of the event: a [`crate::TurnLifespan`], or any type that a channel and its plugin agree on.
     pub fn extensions(&self) -> &ExtensionMap {
         &self.extensions
     }
 
-    /// Time of acceptance. The event may have waited since.
+    /// Time of acceptance. The event may have been queued since.
     pub fn accepted_at(&self) -> Option<Timestamp> {
         self.accepted_at
     }
 
-    /// The same event, accepted at this time.
+    /// Copy with the time of acceptance set.
     pub fn with_accepted_at(&self, at: Timestamp) -> Self {
         Self { accepted_at: Some(at), ..self.clone() }
     }
@@ -53,25 +55,25 @@ impl InboundEvent {
         Self { event: Arc::new(event), ..self.clone() }
     }
 
-    /// The same event with something else said.
+    /// Copy with another input.
     pub fn with_input(&self, input: EventInput) -> Self {
         let event = Event { input, ..Event::clone(&self.event) };
         self.with_event(event)
     }
 
-    /// The same event with a reference to what the platform sent.
+    /// Copy with a reference to the stored payload of the platform.
     pub fn with_raw_ref(&self, raw_ref: RawPayloadRef) -> Self {
         let event = Event { raw_ref: Some(raw_ref), ..Event::clone(&self.event) };
         self.with_event(event)
     }
 
-    /// The same event with its answer going elsewhere.
+    /// Copy with another delivery target.
     pub fn with_delivery(&self, delivery: DeliveryTarget) -> Self {
         let event = Event { delivery, ..Event::clone(&self.event) };
         self.with_event(event)
     }
 
-    /// The same event with its resolved session written to it, and the workspace it belongs to.
+    /// Copy with its resolved session and workspace.
     pub fn with_session(&self, session: SessionId, workspace: WorkspaceId) -> Self {
         let (session_id, workspace_id) = (Some(session), Some(workspace));
         let event = Event { session_id, workspace_id, ..Event::clone(&self.event) };

@@ -1,4 +1,4 @@
-//! The interception hooks: what may change or stop a call, and what sees how it ended.
+//! Interception hooks: the ones that may change or stop a model or tool call, and the ones that see its result.
 
 use std::sync::Arc;
 
@@ -8,32 +8,46 @@ use crate::args::{
     AfterLlmCallArgs, AfterToolCallArgs, BeforeLlmCallArgs, BeforeToolCallArgs, LlmRequest, PendingToolCall,
     ToolOutcome,
 };
+use crate::caller::HookCaller;
 use crate::points::{AfterLlmCall, AfterToolCall, BeforeLlmCall, BeforeToolCall, LlmCallVerdict, ToolCallVerdict};
-use crate::registry::HookImplementation;
-use crate::{AsyncMode, HookError, HookPoint, HookRuntime};
+use crate::registrar::HookImplementation;
+use crate::{AsyncMode, HookError, HookPoint};
 
-/// What the chain made of a request to a model.
+/// Decision of the chain about a request to a model.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LlmDecision {
-    /// Send it.
+    /// Send this request.
     Send(Arc<ModelRequest>),
-    /// Do not: this is the answer.
+    /// Send no request and use this output.
     Finish(Box<ModelOutput>),
 }
 
-/// What the chain made of a tool call.
+/// Decision of the chain about a tool call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToolDecision {
-    /// Make it, with these arguments.
+    /// Call the tool with these arguments.
     Call(Arc<JsonObject>),
-    /// Do not: this is its output.
+    /// Do not call the tool and use this output.
     Return(ToolOutput),
 }
 
-impl HookRuntime {
-    /// Takes a request through `before_llm_call`: each plugin sees what the ones before it made of it.
+/// Runs the interception hooks as a chain: each plugin sees the result of the plugins of higher priority.
+///
+/// The failure of a plugin is logged and its answer skipped, unless it registered as
+/// [fail-closed](crate::HookRegistrar::fail_closed).
+#[derive(Clone, Copy)]
+pub struct InterceptorChain<'a> {
+    caller: &'a HookCaller,
+}
+
+impl<'a> InterceptorChain<'a> {
+    pub(crate) fn new(caller: &'a HookCaller) -> Self {
+        Self { caller }
+    }
+
+    /// Runs `before_llm_call` for a request.
     pub async fn before_llm_call(&self, mut args: BeforeLlmCallArgs) -> Result<LlmDecision, HookError> {
-        for implementation in self.registry().implementations::<BeforeLlmCall>() {
+        for implementation in self.caller.registry().implementations::<BeforeLlmCall>() {
             match self.intercept(implementation, &args).await? {
                 None => {}
                 Some(LlmCallVerdict::Change(request)) => args.request = LlmRequest(Arc::new(request)),
@@ -43,9 +57,9 @@ impl HookRuntime {
         Ok(LlmDecision::Send(args.request.0))
     }
 
-    /// Takes a tool call through `before_tool_call`.
+    /// Runs `before_tool_call` for a tool call.
     pub async fn before_tool_call(&self, mut args: BeforeToolCallArgs) -> Result<ToolDecision, HookError> {
-        for implementation in self.registry().implementations::<BeforeToolCall>() {
+        for implementation in self.caller.registry().implementations::<BeforeToolCall>() {
             match self.intercept(implementation, &args).await? {
                 None => {}
                 Some(ToolCallVerdict::Proceed(arguments)) => {
@@ -58,18 +72,17 @@ impl HookRuntime {
         Ok(ToolDecision::Call(args.call.arguments))
     }
 
-    /// Shows `after_llm_call` how a call ended.
+    /// Runs `after_llm_call` with the outcome of a model call.
     pub async fn after_llm_call(&self, args: &AfterLlmCallArgs) -> Result<(), HookError> {
-        for implementation in self.registry().implementations::<AfterLlmCall>() {
+        for implementation in self.caller.registry().implementations::<AfterLlmCall>() {
             self.intercept(implementation, args).await?;
         }
         Ok(())
     }
 
-    /// Shows `after_tool_call` how a call ended, and gives what it answered in the end: each plugin sees what the ones
-    /// before it made of it.
+    /// Runs `after_tool_call` with the output of a tool, and returns the final output.
     pub async fn after_tool_call(&self, mut args: AfterToolCallArgs) -> Result<Arc<ToolOutput>, HookError> {
-        for implementation in self.registry().implementations::<AfterToolCall>() {
+        for implementation in self.caller.registry().implementations::<AfterToolCall>() {
             if let Some(output) = self.intercept(implementation, &args).await? {
                 args.outcome = ToolOutcome(Arc::new(output));
             }
@@ -77,13 +90,13 @@ impl HookRuntime {
         Ok(args.outcome.0)
     }
 
-    /// Asks one plugin. Its failure is logged and skipped, unless it declared itself fail-closed.
+    /// Calls one plugin and applies its failure policy.
     async fn intercept<P: HookPoint<Mode = AsyncMode>>(
         &self,
         implementation: &HookImplementation<P>,
         args: &P::Args,
     ) -> Result<Option<P::Output>, HookError> {
-        match self.call_implementation(implementation, args).await {
+        match self.caller.call(implementation, args).await {
             Err(failure) if !implementation.fail_closed => {
                 tracing::warn!(hook = failure.hook, plugin = %failure.plugin, reason = %failure.reason, "interception skipped");
                 Ok(None)

@@ -1,13 +1,16 @@
-//! What an extension implements, and the runtime that calls it.
+//! The extension interface of the host: hook points, the contracts of plugin objects, and the runtime that
+//! calls them.
 //!
-//! - [`Plugin`] is an extension: one type that registers what it contributes with a [`Registrar`].
-//! - [`points`] are the stages of a turn as typed hook points; [`HookRuntime`] calls them in order.
-//! - [`contracts`] are the things a plugin can bring: channels, tools, models, runners. A runner reaches the host only
-//!   through [`contracts::RunApi`].
+//! - [`Plugin`] is an extension: one type that registers its contributions with a [`HookRegistrar`].
+//! - [`points`] are the stages of a turn as typed hook points; [`HookRuntime`] calls their implementations in order.
+//! - [`contracts`] are the traits behind channels, tools, models and runners. A runner reaches the host only through
+//!   [`contracts::RunApi`].
 //!
-//! Built-ins register exactly as plugins do. Nothing here knows a concrete channel, model or store.
+//! Built-ins register exactly as plugins do. The crate knows no concrete channel, model or store, and no turn: the
+//! order of the stages is in `capstan-turn`.
 
 pub mod args;
+mod caller;
 pub mod contracts;
 mod error;
 mod extension_map;
@@ -20,12 +23,15 @@ mod model_stage;
 mod onboard_config;
 mod plugin;
 pub mod points;
+mod registrar;
 mod registry;
 mod runtime;
 mod secrets;
 mod trace;
 mod turn_state;
 
+pub use args::EventStream;
+pub use caller::HookDeadlines;
 pub use error::{BoxError, HookError, HookErrorReason, HookResult};
 pub use extension_map::ExtensionMap;
 pub use handler::{AsyncHandler, SyncHandler};
@@ -33,12 +39,14 @@ pub use hook_point::{
     AsyncMode, HookAggregation, HookArgument, HookMode, HookPhase, HookPoint, HookPointInfo, SyncMode,
 };
 pub use inbound_event::{InboundEvent, RawPayload, ReplyOnlyCaller};
-pub use interception::{LlmDecision, ToolDecision};
+pub use interception::{InterceptorChain, LlmDecision, ToolDecision};
 pub use lifespan::{LifespanHandler, TurnLifespan};
-pub use model_stage::{EventStream, HookDecision};
+pub use model_stage::run_model_stage;
+pub use onboard_config::merge_onboard_config;
 pub use plugin::{Plugin, PluginLoadFailure};
-pub use registry::{HookImplementor, HookListing, HookRegistrar, Registry};
-pub use runtime::{HookDeadlines, HookRuntime};
+pub use registrar::HookRegistrar;
+pub use registry::{HookImplementor, HookListing, Registry};
+pub use runtime::{HookDecision, HookRuntime};
 pub use secrets::{MaskingStream, SecretMasker};
 pub use trace::{HookTraceEvent, HookTraceResult, HookTracer};
 pub use turn_state::TurnState;

@@ -1,4 +1,4 @@
-//! A scope that lasts as long as a message is worked on.
+//! Scope that lasts for one turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,41 +7,41 @@ use async_trait::async_trait;
 
 use crate::BoxError;
 
-/// Opened in `load_state`, closed in `save_state`, which knows whether the turn failed.
+/// Scope that opens in `load_state` and closes in `save_state`, with the error of the turn if it failed.
 ///
-/// A channel puts an `Arc<dyn LifespanScope>` wrapped in this type into an inbound's extensions, for a typing
-/// indicator or a lock that must not outlive the turn.
+/// A channel inserts a lifespan into the [extensions](crate::InboundEvent::extensions) of an event, for example for a
+/// typing indicator or for a lock that must not outlive the turn.
 #[derive(Clone)]
 pub struct TurnLifespan {
     handler: Arc<dyn LifespanHandler>,
-    open: Arc<AtomicBool>,
+    is_open: Arc<AtomicBool>,
 }
 
-/// What a lifespan does at its ends.
+/// Actions at the beginning and the end of a lifespan.
 #[async_trait]
 pub trait LifespanHandler: Send + Sync + 'static {
-    /// The message is taken up.
+    /// Called when the turn begins.
     async fn open(&self) -> Result<(), BoxError>;
 
-    /// The message is done with; `failure` says what went wrong, if something did.
+    /// Called when the turn ends; `failure` is its error, if any.
     async fn close(&self, failure: Option<&str>) -> Result<(), BoxError>;
 }
 
 impl TurnLifespan {
-    /// A lifespan with these ends.
-    pub fn new(scope: impl LifespanHandler) -> Self {
-        Self { handler: Arc::new(scope), open: Arc::new(AtomicBool::new(false)) }
+    /// Creates a lifespan that is not open yet.
+    pub fn new(handler: impl LifespanHandler) -> Self {
+        Self { handler: Arc::new(handler), is_open: Arc::new(AtomicBool::new(false)) }
     }
 
-    /// Opens it.
+    /// Opens the lifespan.
     pub async fn open(&self) -> Result<(), BoxError> {
         self.handler.open().await?;
-        self.open.store(true, Ordering::SeqCst);
+        self.is_open.store(true, Ordering::SeqCst);
         Ok(())
     }
 
-    /// Closes it, if it is open: it closes once, however many ways lead there.
+    /// Closes the lifespan if it is open. A second call does nothing.
     pub async fn close(&self, failure: Option<&str>) -> Result<(), BoxError> {
-        if self.open.swap(false, Ordering::SeqCst) { self.handler.close(failure).await } else { Ok(()) }
+        if self.is_open.swap(false, Ordering::SeqCst) { self.handler.close(failure).await } else { Ok(()) }
     }
 }

@@ -1,39 +1,29 @@
-//! The model stage: `run_model` and `run_model_stream` as one walk over the plugins.
+//! Model stage: `run_model` and `run_model_stream` as one pass over the plugins.
 
 use capstan_protocol::{PluginName, StreamEvent};
 use futures::StreamExt as _;
-use futures::stream::{self, BoxStream};
+use futures::stream;
 
 use crate::args::RunModelArgs;
 use crate::points::{RunModel, RunModelStream};
-use crate::{HookError, HookRuntime};
+use crate::{EventStream, HookDecision, HookError, HookRuntime};
 
-/// What a model stage emits.
-pub type EventStream = BoxStream<'static, StreamEvent>;
-
-/// The plugin that decided, and what it decided.
-pub struct HookDecision<T> {
-    /// The plugin.
-    pub plugin: PluginName,
-    /// Its answer.
-    pub value: T,
-}
-
-impl HookRuntime {
-    /// Walks the plugins by priority: the first that implements either hook and returns something decides.
-    ///
-    /// A text becomes a stream of one event. A plugin that implements both is asked for its stream first.
-    pub async fn run_model_stage(&self, args: &RunModelArgs) -> Result<Option<HookDecision<EventStream>>, HookError> {
-        let plugins: Vec<PluginName> = self.registry().plugins_in_call_order().cloned().collect();
-        for plugin in plugins {
-            if let Some(value) = self.call_plugin::<RunModelStream>(&plugin, args).await? {
-                return Ok(Some(HookDecision { plugin, value }));
-            }
-            if let Some(text) = self.call_plugin::<RunModel>(&plugin, args).await? {
-                let value = stream::iter([StreamEvent::text(text)]).boxed();
-                return Ok(Some(HookDecision { plugin, value }));
-            }
+/// Calls the plugins by priority; the first that implements either hook and returns a value decides.
+///
+/// A text becomes a stream of one event. A plugin that implements both hooks is called for its stream first.
+pub async fn run_model_stage(
+    hooks: &HookRuntime,
+    args: &RunModelArgs,
+) -> Result<Option<HookDecision<EventStream>>, HookError> {
+    let plugins: Vec<PluginName> = hooks.registry().plugins_in_call_order().cloned().collect();
+    for plugin in plugins {
+        if let Some(value) = hooks.call_plugin::<RunModelStream>(&plugin, args).await? {
+            return Ok(Some(HookDecision { plugin, value }));
         }
-        Ok(None)
+        if let Some(text) = hooks.call_plugin::<RunModel>(&plugin, args).await? {
+            let value = stream::iter([StreamEvent::text(text)]).boxed();
+            return Ok(Some(HookDecision { plugin, value }));
+        }
     }
+    Ok(None)
 }

@@ -1,15 +1,15 @@
-//! An extension.
+//! Plugin trait.
 
 use capstan_protocol::PluginName;
 
 use crate::{BoxError, HookRegistrar};
 
-/// An extension: one type that says what it contributes.
+/// Extension of the host: one type that registers its contributions.
 ///
 /// ```
-/// use capstan_hooks::{BoxError, Plugin, HookRegistrar, args::PromptContent, points::RunModel};
+/// use capstan_hooks::{BoxError, HookRegistrar, Plugin, args::PromptContent, points::RunModel};
 ///
-/// /// Answers in capitals instead of asking a model.
+/// /// Replies in capitals instead of calling a model.
 /// struct Shout;
 ///
 /// impl Plugin for Shout {
@@ -24,10 +24,10 @@ use crate::{BoxError, HookRegistrar};
 /// }
 /// ```
 pub trait Plugin: Send + Sync + 'static {
-    /// The name it is listed under.
+    /// Unique name of the plugin.
     fn name(&self) -> &str;
 
-    /// Registers what it contributes. A plugin that fails here contributes nothing, and the others still load.
+    /// Registers the contributions. A plugin that fails here contributes nothing; the others still load.
     fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError>;
 }
 
@@ -41,11 +41,11 @@ impl<P: Plugin + ?Sized> Plugin for Box<P> {
     }
 }
 
-/// A plugin that did not load.
+/// Plugin that did not load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginLoadFailure {
     /// The plugin.
     pub plugin: PluginName,
-    /// Why.
+    /// Cause of the failure.
     pub reason: String,
 }

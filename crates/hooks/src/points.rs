@@ -1,4 +1,4 @@
-//! The hook points: every stage of a turn, and what a plugin contributes at start-up.
+//! Hook points: the stages of a turn, and the contributions of a plugin at start-up.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::args;
 use crate::contracts::{Channel, CliCommand, KnowledgeSource, ModelProvider, Runner, Tool};
 use crate::{AsyncMode, EventStream, HookAggregation, HookPhase, HookPoint, HookPointInfo, SyncMode};
 
-/// What to do with a message, once its session is known.
+/// Decision about a message whose session is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AdmissionDecision {
-    /// A turn of its own, after those before it.
+    /// Queue the message for a turn of its own.
     #[default]
     Process,
-    /// If a turn is going on, what this mode says; otherwise a turn.
+    /// Apply this mode if a turn is running; otherwise begin a turn.
     WithMode(AdmissionMode),
-    /// A turn of its own at once, beside one that is going on: for commands that only look. Of anything but a command it
-    /// means [`Self::Process`].
+    /// Begin a turn of its own at once, concurrently with a running one: for read-only commands. For anything but a
+    /// command the same as [`Self::Process`].
     Concurrent,
 }
 
@@ -31,37 +31,37 @@ impl fmt::Display for AdmissionDecision {
         f.write_str(match self {
             Self::Process => "process",
             Self::WithMode(mode) => mode.as_str(),
-            Self::Concurrent => "beside",
+            Self::Concurrent => "concurrent",
         })
     }
 }
 
-/// What a `render_outbound` implementation gives.
+/// Value of a `render_outbound` implementation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RenderedOutbound {
-    /// These messages.
+    /// Messages to send.
     Messages(Vec<OutboundMessage>),
-    /// Nothing is to be said, in so many words.
+    /// Explicitly send nothing.
     Silent,
 }
 
-/// What a `before_llm_call` implementation makes of a request.
+/// Value of a `before_llm_call` implementation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LlmCallVerdict {
     /// Send this request instead.
     Change(ModelRequest),
-    /// Send nothing: this is the answer.
+    /// Send no request and use this output.
     Finish(ModelOutput),
 }
 
-/// What a `before_tool_call` implementation makes of a call.
+/// Value of a `before_tool_call` implementation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToolCallVerdict {
-    /// Call it with these arguments.
+    /// Call the tool with these arguments.
     Proceed(JsonObject),
-    /// Do not call it: this is its output.
+    /// Do not call the tool and use this output.
     Replace(ToolOutput),
-    /// Do not call it, and tell the model why.
+    /// Do not call the tool and return this reason to the model.
     Deny(String),
 }
 
@@ -100,36 +100,36 @@ macro_rules! points {
     (@sync AsyncMode) => { false };
 }
 
-fn join_names<T: ?Sized>(items: &[Arc<T>], name: impl Fn(&T) -> String) -> String {
-    items.iter().map(|item| name(item)).collect::<Vec<_>>().join(", ")
+fn join_names<T: ?Sized>(objects: &[Arc<T>], name: impl Fn(&T) -> String) -> String {
+    objects.iter().map(|object| name(object)).collect::<Vec<_>>().join(", ")
 }
 
 points! {
-    /// Which session an event belongs to.
+    /// Resolves the session that an event belongs to.
     ResolveSession = "resolve_session": args::ResolveSessionArgs => SessionId, First, Event, AsyncMode, ToString::to_string;
 
-    /// What to do with a message, once its session is known.
+    /// Decides about a message whose session is known.
     AdmitMessage = "admit_message": args::AdmitMessageArgs => AdmissionDecision, First, Event, AsyncMode, ToString::to_string;
 
-    /// Values for the state of the turn.
+    /// Provides values for the state of the turn.
     LoadState = "load_state": args::LoadStateArgs => JsonObject, Merged, Turn, AsyncMode, |map| Value::Object(map.clone()).to_string();
 
-    /// The prompt: text or content parts.
+    /// Builds the prompt: text or content parts.
     BuildPrompt = "build_prompt": args::BuildPromptArgs => Content, First, Turn, AsyncMode, |content| format!("{:?}", content.text());
 
-    /// The reply, as one text.
+    /// Produces the reply as one text.
     RunModel = "run_model": args::RunModelArgs => String, First, ModelStage, AsyncMode, |text| format!("{text:?}");
 
-    /// The reply, as a stream of events.
+    /// Produces the reply as a stream of events.
     RunModelStream = "run_model_stream": args::RunModelArgs => EventStream, First, ModelStage, AsyncMode, |_| "a stream".to_owned();
 
-    /// What to tell the model before a further step of the loop.
+    /// Provides a message to the model before a further step of the loop.
     ContinuePrompt = "continue_prompt": args::ContinuePromptArgs => Content, First, Step, AsyncMode, |content| format!("{:?}", content.text());
 
-    /// Keeps what the turn must not lose. Runs whenever there was a prompt, after success and after failure.
+    /// Saves state at the end of a turn. Runs whenever a prompt was built, after success and after failure.
     SaveState = "save_state": args::SaveStateArgs => (), All, Turn, AsyncMode, |()| "done".to_owned();
 
-    /// The messages to send.
+    /// Renders the messages to send.
     RenderOutbound = "render_outbound": args::RenderOutboundArgs => RenderedOutbound, Flattened, Turn, AsyncMode, |rendered| match rendered {
         RenderedOutbound::Silent => "silent".to_owned(),
         RenderedOutbound::Messages(messages) => {
@@ -138,19 +138,19 @@ points! {
         }
     };
 
-    /// Sends one message, or stages it; says whether it did.
+    /// Sends or stages one message; returns true if it did.
     DispatchOutbound = "dispatch_outbound": args::DispatchOutboundArgs => bool, All, Outbound, AsyncMode, ToString::to_string;
 
-    /// A part of the system prompt.
+    /// Provides a part of the system prompt.
     SystemPrompt = "system_prompt": args::SystemPromptArgs => String, Joined, ModelCall, SyncMode, |text| format!("{text:?}");
 
-    /// Changes a request to a model, or answers it.
+    /// Changes a request to a model, or answers it without the model.
     BeforeLlmCall = "before_llm_call": args::BeforeLlmCallArgs => LlmCallVerdict, Chain, ModelCall, AsyncMode, |answer| match answer {
         LlmCallVerdict::Change(_) => "another request".to_owned(),
         LlmCallVerdict::Finish(output) => format!("finish with {:?}", output.text),
     };
 
-    /// Sees how a call of a model ended.
+    /// Observes the outcome of a model call.
     AfterLlmCall = "after_llm_call": args::AfterLlmCallArgs => (), Chain, ModelCall, AsyncMode, |()| "seen".to_owned();
 
     /// Changes the arguments of a tool call, replaces its output, or denies it.
@@ -160,38 +160,38 @@ points! {
         ToolCallVerdict::Deny(message) => format!("deny: {message}"),
     };
 
-    /// Sees how a tool call ended, and may give it another output before anybody else sees it.
+    /// Observes the output of a tool call, and may replace it before it is recorded or shown.
     AfterToolCall = "after_tool_call": args::AfterToolCallArgs => ToolOutput, Chain, ToolCall, AsyncMode, |output| format!("replace by {:?}", output.text());
 
-    /// Is told what went wrong.
+    /// Observes errors.
     OnError = "on_error": args::OnErrorArgs => (), Observers, AnyTime, AsyncMode, |()| "done".to_owned();
 
-    /// Commands of the command line.
+    /// Adds commands to the command line.
     RegisterCliCommands = "register_cli_commands": () => Vec<CliCommand>, All, StartUp, SyncMode, |commands| {
         commands.iter().map(|c| c.name.clone()).collect::<Vec<_>>().join(", ")
     };
 
-    /// Settings to be written when a user sets the host up.
+    /// Proposes settings to be written by `capstan onboard`.
     OnboardConfig = "onboard_config": args::OnboardConfigArgs => Value, Folded, Onboarding, SyncMode, ToString::to_string;
 
-    /// Channels.
+    /// Provides channels.
     ProvideChannels = "provide_channels": () => Vec<Arc<dyn Channel>>, FirstOfName, StartUp, SyncMode, |c| join_names(c, |c| c.name().to_string());
 
-    /// Another place to keep the entries of tapes.
+    /// Provides an external store for tape entries.
     ProvideTapeStore = "provide_tape_store": () => Arc<dyn TapeStore>, First, StartUp, SyncMode, |_| "a tape store".to_owned();
 
-    /// Another view of the tape.
+    /// Provides the view of a tape that models read.
     BuildTapeContext = "build_tape_context": () => Arc<dyn View>, First, StartUp, SyncMode, |_| "a view".to_owned();
 
-    /// Tools.
+    /// Provides tools.
     ProvideTools = "provide_tools": () => Vec<Arc<dyn Tool>>, FirstOfName, StartUp, SyncMode, |t| join_names(t, |t| t.spec().name.to_string());
 
-    /// Runners.
+    /// Provides runners.
     ProvideRunners = "provide_runners": () => Vec<Arc<dyn Runner>>, FirstOfName, StartUp, SyncMode, |r| join_names(r, |r| r.descriptor().id.to_string());
 
-    /// Providers of models.
+    /// Provides model providers.
     ProvideModelOptions = "provide_model_options": () => Vec<Arc<dyn ModelProvider>>, FirstOfName, StartUp, SyncMode, |p| join_names(p, |p| p.name().to_owned());
 
-    /// Knowledge bases.
+    /// Provides knowledge bases.
     ProvideKnowledge = "provide_knowledge": () => Vec<Arc<dyn KnowledgeSource>>, FirstOfName, StartUp, SyncMode, |s| join_names(s, |s| s.knowledge_base().id);
 }

@@ -1,43 +1,43 @@
-//! Watching the hooks at work.
+//! Traces of hook calls.
 
 use capstan_protocol::PluginName;
 
-/// Is told every hook call. For recorders, telemetry and tests; it changes nothing.
+/// Observer of every hook call, for recorders, telemetry and tests.
 pub trait HookTracer: Send + Sync + 'static {
-    /// Something happened.
+    /// Records an event.
     fn record(&self, event: &HookTraceEvent);
 }
 
-/// What happened in the hook runtime.
+/// Event of the hook runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HookTraceEvent {
-    /// A plugin was asked, and this is what came of it.
+    /// A plugin was called.
     Called {
         /// The hook.
         hook: &'static str,
         /// The plugin.
         plugin: PluginName,
-        /// The arguments it was given.
+        /// Names of the arguments it received.
         arguments: Vec<&'static str>,
-        /// What it answered.
+        /// Its answer.
         result: HookTraceResult,
     },
-    /// No plugin decided, so the turn used its own answer.
+    /// No plugin decided, so the turn used its own value.
     Fallback {
         /// The hook.
         hook: &'static str,
-        /// What the turn used.
+        /// Description of the value that was used.
         value: String,
     },
 }
 
-/// What a plugin answered.
+/// Answer of a plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HookTraceResult {
-    /// A value, in a few words.
+    /// Description of a value.
     Value(String),
-    /// Nothing.
+    /// No value.
     Nothing,
-    /// A failure.
+    /// Message of a failure.
     Failed(String),
 }

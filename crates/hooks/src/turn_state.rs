@@ -1,4 +1,4 @@
-//! The state of a turn: an open map that the hooks of the turn share.
+//! State of a turn: an open map that the hooks of the turn share.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use crate::ExtensionMap;
 
-/// The state of a turn. Clones share it: what one hook sets, the next one reads.
+/// State of a turn. Clones share the same state: a value that one hook sets can be read by the next.
 ///
-/// Its schema is open. Plain values are kept by key; runtime objects ride in [`State::extensions`].
+/// The schema is open. Plain values are stored by key, runtime objects in the [extensions](Self::extensions).
 #[derive(Debug, Clone, Default)]
 pub struct TurnState {
     values: Arc<RwLock<JsonObject>>,
@@ -17,17 +17,17 @@ pub struct TurnState {
 }
 
 impl TurnState {
-    /// The key of the workspace directory.
+    /// Key of the workspace directory.
     pub const WORKSPACE_KEY: &str = "_runtime_workspace";
-    /// The key of the session id.
+    /// Key of the session id.
     pub const SESSION_KEY: &str = "session_id";
 
-    /// An empty state.
+    /// Creates an empty state.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The value of a key.
+    /// Value of a key.
     pub fn get(&self, key: &str) -> Option<Value> {
         self.values.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
@@ -42,12 +42,12 @@ impl TurnState {
         self.values.write().unwrap_or_else(PoisonError::into_inner).extend(values);
     }
 
-    /// All plain values, as they are now.
+    /// Copy of all plain values.
     pub fn values(&self) -> JsonObject {
         self.values.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The runtime objects of the turn.
+    /// Runtime objects of the turn.
     pub fn extensions(&self) -> &ExtensionMap {
         &self.extensions
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use capstan_hooks::args::{BoundRunner, RunModelArgs};
+use capstan_hooks::run_model_stage;
 use capstan_policy::{Budget, EventScope, compute_grant};
 use capstan_protocol::{
     AdapterContext, Binding, ConversationContext, EventKey, HistoryHandles, RunContext, RunId, RunResources,
@@ -211,7 +212,7 @@ impl Orchestrator {
             state: input.state.clone(),
             runner: BoundRunner::new(start),
         };
-        let Some(mut decided) = self.environment.hooks.run_model_stage(&args).await? else {
+        let Some(mut decided) = run_model_stage(&self.environment.hooks, &args).await? else {
             run.ingest_message();
             return Ok(StageOutcome::NoOutput);
         };

@@ -1,11 +1,18 @@
-//! Tapes as JSONL files: one object per line with the keys `id`, `kind`, `payload`, `meta`, `date`.
+//! Tapes as JSONL files.
 //!
-//! - [`JsonlTapes`] keeps live tapes in a directory.
-//! - [`read_file`] reads a file anywhere, and [`write_line`] writes a line of one.
-//! - [`legacy`] joins the results of each step, as the system these files come from expects them.
+//! - [`JsonlTapeStore`] stores live tapes in a directory.
+//! - [`read_file`] reads any tape file, and [`format_line`] formats one line of it.
+//! - [`to_bub_format`] joins the results of each step, as Bub expects them.
 //!
-//! A crash in the middle of an append leaves a torn last line. It is never taken for an entry, never deleted, and
-//! never hides the lines before it. Any other line that cannot be read is an error that names it.
+//! # File format
+//!
+//! One JSON object per line with the keys `id`, `kind`, `payload`, `meta`, `date`. Bub introduced the format; unknown
+//! kinds and keys are preserved.
+//!
+//! # Torn lines
+//!
+//! A crash in the middle of an append leaves a torn last line. Reads skip it, the next append moves it to a file of its
+//! own, and it is never deleted. Any other line that cannot be parsed is an error that names the line.
 
 mod backward_reader;
 mod bub;

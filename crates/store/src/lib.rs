@@ -1,8 +1,12 @@
-//! Where tapes are kept: implementations of the contract in `capstan-tape`, and nothing else.
+//! Stores for tapes: implementations of the store contracts in `capstan-tape`.
 //!
-//! - [`SqliteStore`] is the default journal: one file, one writer thread, group commit.
-//! - [`JsonlTapes`] keeps the entries of tapes as JSONL files, and [`jsonl`] reads and writes such files anywhere.
-//! - `conformance` (feature of that name) is the suite every store passes; run it on your own.
+//! - [`SqliteStore`] is the default journal: one file, one writer thread, group commit. [`copy_database`] and
+//!   [`is_database_locked`] work on its file without opening a store.
+//! - [`JsonlTapeStore`] stores the entries of tapes as JSONL files; [`jsonl`] reads and writes such files anywhere.
+//! - `conformance` (feature of the same name) is the test suite that every store passes, for use by other stores too.
+//!
+//! The rules that decide if a batch is applied are in `capstan_tape::rules`, not here: a store only reads and writes
+//! rows.
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -10,4 +14,4 @@ pub mod jsonl;
 mod sqlite;
 
 pub use jsonl::JsonlTapeStore;
-pub use sqlite::{DeadLetters, SqliteOptions, SqliteStore};
+pub use sqlite::{DeadLetters, SqliteOptions, SqliteStore, copy_database, is_database_locked};

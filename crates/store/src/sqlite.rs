@@ -1,4 +1,14 @@
-//! The default journal: one `SQLite` file.
+//! Journal in one `SQLite` file, the default store.
+//!
+//! # Design
+//!
+//! - Writes go through one thread ([`writer`]) that commits waiting batches as a group and shares one sync of the log
+//!   among them ([`wal_sync`]).
+//! - Reads use a small pool of read-only connections ([`reader_pool`]) and never wait for a writer (WAL mode).
+//! - The tables and their migrations are in [`schema`]; the rules of a batch are in `capstan_tape::rules` and see the
+//!   tables as [`sql_rows`].
+//! - Full-text search has an index that is derived from the entries and updated by searches, not by writes
+//!   ([`search`]).
 
 mod backup;
 mod columns;
@@ -36,18 +46,20 @@ use capstan_tape::{
 };
 use rusqlite::Connection;
 
+pub use backup::copy_database;
+pub use lock_probe::is_database_locked;
 use reader_pool::ReaderPool;
 use search::{EntrySearchRequest, SearchEngine};
 pub use snapshot::DeadLetters;
 use writer::WriterThread;
 
-/// So many small entries are read on the thread of whoever asks.
+/// Maximum number of entries that are read on the thread of the caller.
 const MAX_INLINE_READ_ENTRIES: usize = 32;
 
-/// A journal in one `SQLite` file, which several processes may have open at once.
+/// Journal in one `SQLite` file, which several processes may have open at once.
 ///
-/// Writes go through one thread that shares each flush among all batches that wait; reads have connections of their
-/// own and never wait for a writer. Dropping it writes what still waits and joins the thread.
+/// Writes go through one thread that shares each sync among all waiting batches. Reads have connections of their own
+/// and never wait for a writer. Dropping the store writes the queued batches and joins the thread.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -62,22 +74,22 @@ const MAX_INLINE_READ_ENTRIES: usize = 32;
 /// # Ok(()) }
 /// ```
 pub struct SqliteStore {
-    /// Closed before the writer: the last connection to close must be one that can fold the log into the file.
+    /// Dropped before the writer: the last connection to close must be one that can checkpoint the log.
     readers: ReaderPool,
-    /// Who looks for damage: a connection that is in no transaction.
+    /// Connections that are in no transaction, for the integrity check.
     verification_readers: ReaderPool,
-    /// Or why nothing is written.
+    /// The writer, or the reason why the store is read-only.
     writer: Result<WriterThread, StoreError>,
     search_engine: SearchEngine,
 }
 
-/// How a database is opened.
+/// Options for opening a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SqliteOptions {
-    /// How long a writer waits for another process that keeps the database locked, before it gives up.
+    /// Maximum time that the writer waits for another process that has locked the database.
     pub busy_timeout: Duration,
-    /// From how many pages on the log is folded into the file, which the writer waits for. Of pages that change all the
-    /// time only the last state is: the longer the log, the fewer pages are copied.
+    /// Length of the log in pages from which it is checkpointed, which the writer waits for. Only the last state of
+    /// each page is copied, so a longer log means fewer copies of pages that change often.
     pub wal_checkpoint_pages: u32,
 }
 
@@ -88,12 +100,12 @@ impl Default for SqliteOptions {
 }
 
 impl SqliteStore {
-    /// The version of the tables that this program writes. An older database is brought to it when it is opened.
+    /// Schema version that this program writes. An older database is migrated when it is opened.
     pub const SCHEMA_VERSION: u32 = schema::LATEST_VERSION;
 
-    /// Opens a database, or makes one where there is none; its directory must exist.
+    /// Opens a database, or creates it if the file does not exist; its directory must exist.
     ///
-    /// A file of another program is refused, and so is one that a newer version of this program wrote.
+    /// Fails for a file of another program and for a file that a newer version of this program wrote.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         Self::open_with(path, SqliteOptions::default())
     }
@@ -112,10 +124,10 @@ impl SqliteStore {
         })
     }
 
-    /// Opens a database that is there, for somebody who may only want to read it.
+    /// Opens an existing database, read-only if necessary.
     ///
-    /// Where it cannot be written, because it is read-only or its disk is full, it can be read all the same, and every
-    /// commit is refused for that reason.
+    /// If the database cannot be written, because it is read-only or its disk is full, it can still be read, and every
+    /// commit fails with that error.
     pub fn open_with_read_only_fallback(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         match Self::open(&path) {
             Err(reason @ (StoreError::ReadOnly { .. } | StoreError::DiskFull { .. })) => {
@@ -162,9 +174,9 @@ impl JournalStore for SqliteStore {
     }
 
     async fn search(&self, tape: &TapeName, slice: &TapeSlice, search: &TextSearch) -> Result<Vec<Entry>, StoreError> {
-        let wanted = EntrySearchRequest { tape: tape.clone(), slice: slice.clone(), search: search.clone() };
-        // Where nothing is written, what the index lacks is read.
-        self.search_engine.search(&self.readers, self.writer.as_ref().ok(), wanted).await
+        let request = EntrySearchRequest { tape: tape.clone(), slice: slice.clone(), search: search.clone() };
+        // Without a writer the index is not updated, and entries that it lacks are scanned.
+        self.search_engine.search(&self.readers, self.writer.as_ref().ok(), request).await
     }
 
     async fn verify(&self) -> Result<Vec<IntegrityProblem>, StoreError> {

@@ -1,4 +1,4 @@
-//! Every store of the project against the suites that every store passes.
+//! Conformance suites for every store of the project.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use capstan_store::{JsonlTapeStore, SqliteStore, conformance};
 use capstan_tape::{MemoryStore, MemoryTapeStore, Store, TapeRepository, TapeStore};
 use tempfile::TempDir;
 
-/// A directory with as many places in it as a suite asks for.
+/// Directory with a new subdirectory for each store of a suite.
 struct TestDirectories {
     directory: TempDir,
     next_number: AtomicUsize,
@@ -34,34 +34,34 @@ fn memory_tape_store() -> Arc<dyn TapeStore> {
     Arc::new(MemoryTapeStore::new())
 }
 
-fn sqlite_store(place: &Path) -> Arc<dyn Store> {
-    Arc::new(SqliteStore::open(place.join("capstan.db")).unwrap())
+fn sqlite_store(directory: &Path) -> Arc<dyn Store> {
+    Arc::new(SqliteStore::open(directory.join("capstan.db")).unwrap())
 }
 
-fn jsonl_tape_store(place: &Path) -> Arc<dyn TapeStore> {
-    Arc::new(JsonlTapeStore::open(place.join("tapes")).unwrap())
+fn jsonl_tape_store(directory: &Path) -> Arc<dyn TapeStore> {
+    Arc::new(JsonlTapeStore::open(directory.join("tapes")).unwrap())
 }
 
 #[tokio::test]
-async fn d02_the_memory_store_keeps_every_promise() {
+async fn d02_memory_store_conforms() {
     conformance::store_suite(async || memory_store()).await;
 }
 
 #[tokio::test]
-async fn d02_the_sqlite_store_keeps_every_promise() {
-    let places = TestDirectories::new();
-    conformance::store_suite(async || sqlite_store(&places.create_next())).await;
+async fn d02_sqlite_store_conforms() {
+    let directories = TestDirectories::new();
+    conformance::store_suite(async || sqlite_store(&directories.create_next())).await;
 }
 
 #[tokio::test]
-async fn d09_memory_tapes_keep_every_promise() {
+async fn d09_memory_tape_store_conforms() {
     conformance::tape_store_suite(async || memory_tape_store()).await;
 }
 
 #[tokio::test]
-async fn p12_jsonl_files_keep_every_promise() {
-    let places = TestDirectories::new();
-    conformance::tape_store_suite(async || jsonl_tape_store(&places.create_next())).await;
+async fn p12_jsonl_tape_store_conforms() {
+    let directories = TestDirectories::new();
+    conformance::tape_store_suite(async || jsonl_tape_store(&directories.create_next())).await;
 }
 
 #[tokio::test]
@@ -71,36 +71,36 @@ async fn p09_p10_p11_tapes_in_memory() {
 
 #[tokio::test]
 async fn p09_p10_p11_tapes_in_sqlite() {
-    let places = TestDirectories::new();
-    conformance::tapes_suite(async || TapeRepository::new(sqlite_store(&places.create_next()))).await;
+    let directories = TestDirectories::new();
+    conformance::tapes_suite(async || TapeRepository::new(sqlite_store(&directories.create_next()))).await;
 }
 
 #[tokio::test]
-async fn p09_p10_p11_tapes_in_memory_kept_elsewhere() {
+async fn p09_p10_p11_tapes_in_memory_with_an_external_store() {
     conformance::tapes_suite(async || TapeRepository::with_external_store(memory_store(), memory_tape_store())).await;
 }
 
 #[tokio::test]
-async fn p09_p10_p11_tapes_in_sqlite_kept_in_files() {
-    let places = TestDirectories::new();
+async fn p09_p10_p11_tapes_in_sqlite_with_jsonl_files() {
+    let directories = TestDirectories::new();
     conformance::tapes_suite(async || {
-        let place = places.create_next();
-        TapeRepository::with_external_store(sqlite_store(&place), jsonl_tape_store(&place))
+        let directory = directories.create_next();
+        TapeRepository::with_external_store(sqlite_store(&directory), jsonl_tape_store(&directory))
     })
     .await;
 }
 
 #[tokio::test]
-async fn d09_handover_in_memory() {
+async fn d09_replication_in_memory() {
     conformance::replication_suite(async || (memory_store(), memory_tape_store())).await;
 }
 
 #[tokio::test]
-async fn d09_handover_from_sqlite_to_files() {
-    let places = TestDirectories::new();
+async fn d09_replication_from_sqlite_to_jsonl_files() {
+    let directories = TestDirectories::new();
     conformance::replication_suite(async || {
-        let place = places.create_next();
-        (sqlite_store(&place), jsonl_tape_store(&place))
+        let directory = directories.create_next();
+        (sqlite_store(&directory), jsonl_tape_store(&directory))
     })
     .await;
 }

@@ -1,4 +1,4 @@
-//! Tape files: read in place, appended to, damaged.
+//! Tape files: reads, appends and damage.
 
 mod support;
 
@@ -58,7 +58,7 @@ fn jsonl_lines(texts: &[&str]) -> String {
 }
 
 #[test]
-fn p12_the_sample_is_written_as_it_was_read() {
+fn p12_sample_is_written_as_it_was_read() {
     let file = jsonl::read_file(sample()).unwrap();
     assert_eq!(file.torn_line, None);
     let written: String = file.entries.iter().map(|entry| jsonl::format_line(entry) + "\n").collect();
@@ -76,7 +76,7 @@ fn p12_unknown_kinds_and_keys_are_written_as_they_were_read() {
 }
 
 #[tokio::test]
-async fn p12_the_sample_goes_through_every_store_unchanged() {
+async fn p12_sample_passes_through_every_store_unchanged() {
     let original = jsonl::read_file(sample()).unwrap().entries;
     let directory = tempfile::tempdir().unwrap();
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(directory.path().join("capstan.db")).unwrap());
@@ -85,9 +85,8 @@ async fn p12_the_sample_goes_through_every_store_unchanged() {
     batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
     batch.push(Fact::ImportEntries { tape: tape.clone(), entries: original.clone() });
     store.commit(batch).await.unwrap();
-    let keys = |entry: &capstan_tape::Entry| jsonl::format_line(entry);
-    let exported: Vec<String> = all(&*store, &tape).await.iter().map(keys).collect();
-    assert_eq!(exported, original.iter().map(keys).collect::<Vec<_>>());
+    let exported: Vec<String> = all(&*store, &tape).await.iter().map(jsonl::format_line).collect();
+    assert_eq!(exported, original.iter().map(jsonl::format_line).collect::<Vec<_>>());
 
     let files = Arc::new(JsonlTapeStore::open(directory.path().join("tapes")).unwrap());
     files.append(&name("live"), &original).await.unwrap();
@@ -97,7 +96,7 @@ async fn p12_the_sample_goes_through_every_store_unchanged() {
 }
 
 #[tokio::test]
-async fn p12_a_torn_line_is_passed_over_by_reads_and_set_aside_by_the_next_append() {
+async fn p12_torn_line_is_skipped_by_reads_and_quarantined_by_the_next_append() {
     let torn = r#"{"id": 3, "kind": "mess"#;
     let files = TapeDirectory::with_content(jsonl_lines(&["one", "two"]) + torn);
     assert_eq!(files.read_texts().await, ["one", "two"]);
@@ -109,17 +108,17 @@ async fn p12_a_torn_line_is_passed_over_by_reads_and_set_aside_by_the_next_appen
     assert_eq!(files.content(), jsonl_lines(&["one", "two", "three"]));
     assert_eq!(fs::read_to_string(files.torn_path(1)).unwrap(), torn);
     assert_eq!(files.tapes.verify().await.unwrap(), []);
-    assert_eq!(files.tapes.tapes().await.unwrap(), [name("t")], "what was set aside is no tape");
+    assert_eq!(files.tapes.tapes().await.unwrap(), [name("t")], "a quarantined line is not a tape");
 
     fs::write(files.path(), files.content() + "\u{0}\u{0}\n").unwrap();
     files.append(4, "four").await.unwrap();
     assert_eq!(files.read_texts().await, ["one", "two", "three", "four"]);
     assert_eq!(fs::read(files.torn_path(2)).unwrap(), b"\0\0\n");
-    assert_eq!(fs::read_to_string(files.torn_path(1)).unwrap(), torn, "nothing that was set aside is lost");
+    assert_eq!(fs::read_to_string(files.torn_path(1)).unwrap(), torn, "earlier quarantined lines are not overwritten");
 }
 
 #[tokio::test]
-async fn p12_a_file_that_is_nothing_but_torn_begins_anew() {
+async fn p12_file_with_only_a_torn_line_can_be_appended_to() {
     let files = TapeDirectory::with_content("{\"id\": 1");
     assert!(files.read_texts().await.is_empty());
     files.append(1, "one").await.unwrap();
@@ -128,7 +127,7 @@ async fn p12_a_file_that_is_nothing_but_torn_begins_anew() {
 }
 
 #[tokio::test]
-async fn p12_an_entry_that_only_lacks_its_newline_is_kept() {
+async fn p12_entry_without_its_newline_is_preserved() {
     let files = TapeDirectory::with_content(jsonl_lines(&["one", "two"]).trim_end());
     assert_eq!(files.read_texts().await, ["one", "two"]);
     files.append(3, "three").await.unwrap();
@@ -137,32 +136,32 @@ async fn p12_an_entry_that_only_lacks_its_newline_is_kept() {
 }
 
 #[tokio::test]
-async fn p12_a_corrupt_line_in_the_middle_is_named() {
+async fn p12_error_names_a_corrupt_line_in_the_middle() {
     let files = TapeDirectory::with_content(
         jsonl_lines(&["one"]) + "{broken\n" + &jsonl::format_line(&message(3, "three")) + "\n",
     );
-    let named = |error: StoreError| match error {
+    let assert_named = |error: StoreError| match error {
         StoreError::Corrupt { what, detail } => {
             assert_eq!(what, files.path().display().to_string());
             assert!(detail.starts_with("line 2: "), "{detail}");
         }
         other => panic!("{other}"),
     };
-    named(jsonl::read_file(files.path()).unwrap_err());
-    named(files.tapes.read(&name("t"), &TapeSlice::all()).await.unwrap_err());
+    assert_named(jsonl::read_file(files.path()).unwrap_err());
+    assert_named(files.tapes.read(&name("t"), &TapeSlice::all()).await.unwrap_err());
     let newest = TapeSlice { limit: None, ..TapeSlice::last() };
-    named(files.tapes.read(&name("t"), &newest).await.unwrap_err());
+    assert_named(files.tapes.read(&name("t"), &newest).await.unwrap_err());
     assert!(files.tapes.verify().await.unwrap()[0].message.contains("line 2: "));
 
-    let twice = TapeDirectory::with_content(jsonl_lines(&["one"]) + "{broken\n{torn");
-    let error = twice.append(2, "two").await.unwrap_err();
+    let damaged = TapeDirectory::with_content(jsonl_lines(&["one"]) + "{broken\n{torn");
+    let error = damaged.append(2, "two").await.unwrap_err();
     assert!(error.to_string().contains("line 2: "), "{error}");
-    assert!(twice.content().ends_with("{torn"), "nothing is touched that is not understood");
+    assert!(damaged.content().ends_with("{torn"), "a damaged file is not changed");
 }
 
 #[tokio::test]
-async fn p14_a_turn_does_not_read_what_is_before_the_last_anchor() {
-    // The first line cannot be read: whoever reads it fails.
+async fn p14_turn_reads_no_entries_before_the_last_anchor() {
+    // Reading the first line fails.
     let mut content = "{broken\n".to_owned();
     for id in 1..5_000 {
         let kind = if id == 4_900 { "anchor" } else { "event" };
@@ -182,14 +181,15 @@ async fn p14_a_turn_does_not_read_what_is_before_the_last_anchor() {
 }
 
 #[tokio::test]
-async fn p12_ids_that_do_not_increase_can_be_read_but_not_imported() {
-    let odd = [message(1, "one"), message(2, "two"), message(2, "again"), message(1, "back")];
+async fn p12_file_with_ids_out_of_order_can_be_read_but_not_imported() {
+    let entries = [message(1, "one"), message(2, "two"), message(2, "again"), message(1, "back")];
     let files =
-        TapeDirectory::with_content(odd.iter().map(|entry| jsonl::format_line(entry) + "\n").collect::<String>());
+        TapeDirectory::with_content(entries.iter().map(|entry| jsonl::format_line(entry) + "\n").collect::<String>());
     assert_eq!(files.read_texts().await, ["one", "two", "again", "back"]);
     let read = jsonl::read_file(files.path()).unwrap().entries;
     assert_eq!(ids(&read), [1, 2, 2, 1]);
-    let problems: Vec<String> = files.tapes.verify().await.unwrap().into_iter().map(|found| found.message).collect();
+    let problems: Vec<String> =
+        files.tapes.verify().await.unwrap().into_iter().map(|problem| problem.message).collect();
     assert_eq!(problems, ["entry 2 does not follow entry 2", "entry 1 does not follow entry 2"]);
     let store = capstan_tape::MemoryStore::new();
     let mut batch = Batch::new();
@@ -199,10 +199,10 @@ async fn p12_ids_that_do_not_increase_can_be_read_but_not_imported() {
 }
 
 #[tokio::test]
-async fn d09_an_id_that_is_there_with_another_content_is_refused_not_dropped() {
+async fn d09_existing_id_with_other_content_is_rejected() {
     let files = TapeDirectory::with_content(jsonl_lines(&["one", "two"]));
-    let refused = files.append(2, "something else").await;
-    assert_eq!(refused, Err(StoreError::OutOfOrder { tape: name("t"), id: 2, head: 2 }));
+    let rejected = files.append(2, "something else").await;
+    assert_eq!(rejected, Err(StoreError::OutOfOrder { tape: name("t"), id: 2, head: 2 }));
     let backwards = files.tapes.append(&name("t"), &[message(4, "four"), message(3, "three")]).await;
     assert_eq!(backwards, Err(StoreError::OutOfOrder { tape: name("t"), id: 3, head: 4 }));
     assert_eq!(files.content(), jsonl_lines(&["one", "two"]));
@@ -212,21 +212,21 @@ async fn d09_an_id_that_is_there_with_another_content_is_refused_not_dropped() {
 async fn p12_two_writers_of_one_file_do_not_interleave() {
     let files = TapeDirectory::new();
     let others = JsonlTapeStore::open(files.directory.path()).unwrap();
-    let all: Vec<_> = (1..=40).map(|id| message(id, &"x".repeat(10_000))).collect();
+    let entries: Vec<_> = (1..=40).map(|id| message(id, &"x".repeat(10_000))).collect();
     let appends: Vec<_> = (1..=40)
-        .map(|upto| {
-            let tapes = if upto % 2 == 0 { files.tapes.clone() } else { others.clone() };
-            let part = all[..upto].to_vec();
-            tokio::spawn(async move { tapes.append(&name("t"), &part).await })
+        .map(|count| {
+            let tapes = if count % 2 == 0 { files.tapes.clone() } else { others.clone() };
+            let first = entries[..count].to_vec();
+            tokio::spawn(async move { tapes.append(&name("t"), &first).await })
         })
         .collect();
     for append in appends {
         append.await.unwrap().unwrap();
     }
-    assert_eq!(jsonl::read_file(files.path()).unwrap().entries, all);
+    assert_eq!(jsonl::read_file(files.path()).unwrap().entries, entries);
 }
 
-/// Tapes of which a database knows, kept in these files.
+/// Repository with a database and these files as its external tape store.
 fn live_tapes(files: &TapeDirectory) -> TapeRepository {
     let store = SqliteStore::open(files.directory.path().join("capstan.db")).unwrap();
     TapeRepository::with_external_store(Arc::new(store), Arc::new(files.tapes.clone()))
@@ -237,31 +237,31 @@ async fn problem_messages(tapes: &TapeRepository) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn p01_a_line_that_was_taken_out_of_a_live_tape_is_missed() {
+async fn p01_line_removed_from_a_live_tape_is_reported() {
     let files = TapeDirectory::new();
     let tapes = live_tapes(&files);
     tapes.commit(support::messages(&name("t"), &["one", "two", "three", "four", "five"])).await.unwrap();
     tapes.reset(&name("t"), false).await.unwrap();
     assert_eq!(problem_messages(&tapes).await, Vec::<String>::new());
-    let whole = files.content();
-    let without = |taken: &[usize]| -> String {
-        let kept = whole.lines().enumerate().filter(|(index, _)| !taken.contains(index));
-        kept.map(|(_, line)| line.to_owned() + "\n").collect()
+    let content = files.content();
+    let without = |removed: &[usize]| -> String {
+        let remaining = content.lines().enumerate().filter(|(index, _)| !removed.contains(index));
+        remaining.map(|(_, line)| line.to_owned() + "\n").collect()
     };
-    for (taken, missed) in [(&[0][..], "entry 1 is missing"), (&[1, 2], "entries 2 to 3 are missing")] {
-        fs::write(files.path(), without(taken)).unwrap();
-        assert_eq!(problem_messages(&tapes).await, [format!("{missed} in its tape store")]);
+    for (removed, problem) in [(&[0][..], "entry 1 is missing"), (&[1, 2], "entries 2 to 3 are missing")] {
+        fs::write(files.path(), without(removed)).unwrap();
+        assert_eq!(problem_messages(&tapes).await, [format!("{problem} in its tape store")]);
     }
     fs::write(files.path(), without(&[6])).unwrap();
     assert!(problem_messages(&tapes).await[0].contains("up to 6, but was given entries up to 7"));
     fs::write(files.path(), without(&[2, 5, 6])).unwrap();
-    assert_eq!(problem_messages(&tapes).await.len(), 2, "the gap, and the end");
-    fs::write(files.path(), &whole).unwrap();
+    assert_eq!(problem_messages(&tapes).await.len(), 2, "the gap and the missing end");
+    fs::write(files.path(), &content).unwrap();
     assert_eq!(problem_messages(&tapes).await, Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn p12_gaps_that_came_along_are_no_damage_and_those_that_came_later_are() {
+async fn p12_gaps_of_imported_tapes_are_no_damage_and_later_ones_are() {
     let files = TapeDirectory::with_content([2, 7].map(|id| jsonl::format_line(&message(id, "old")) + "\n").concat());
     let tapes = live_tapes(&files);
     tapes.commit(support::messages(&name("t"), &["eight", "nine"])).await.unwrap();
@@ -270,7 +270,7 @@ async fn p12_gaps_that_came_along_are_no_damage_and_those_that_came_later_are() 
     batch.push(Fact::ImportEntries { tape: name("imported"), entries: vec![message(3, "three"), message(5, "five")] });
     tapes.commit(batch).await.unwrap();
     tapes.fork(&name("t"), &name("fork"), Some(EntryId(8))).await.unwrap();
-    tapes.commit(support::messages(&name("fork"), &["its own", "and more"])).await.unwrap();
+    tapes.commit(support::messages(&name("fork"), &["on the fork", "and more"])).await.unwrap();
     tapes.merge(&name("fork")).await.unwrap();
     assert_eq!(problem_messages(&tapes).await, Vec::<String>::new());
 
@@ -284,7 +284,7 @@ async fn p12_gaps_that_came_along_are_no_damage_and_those_that_came_later_are() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p12_whoever_looks_for_damage_while_others_write_finds_none() {
+async fn p12_verify_during_writes_finds_no_damage() {
     let files = TapeDirectory::new();
     let (tapes, others) = (live_tapes(&files), live_tapes(&files));
     let writing = tokio::spawn(async move {
@@ -300,28 +300,28 @@ async fn p12_whoever_looks_for_damage_while_others_write_finds_none() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p12_an_append_that_goes_on_is_waited_for_and_not_taken_for_a_torn_line() {
+async fn p12_verify_waits_for_a_running_append_and_reports_no_torn_line() {
     let files = TapeDirectory::with_content(jsonl_lines(&["one"]));
     let mut appending = fs::File::options().append(true).open(files.path()).unwrap();
     appending.lock().unwrap();
     let line = jsonl::format_line(&message(2, "two")) + "\n";
-    let (begin, end) = line.split_at(9);
-    appending.write_all(begin.as_bytes()).unwrap();
+    let (start, end) = line.split_at(9);
+    appending.write_all(start.as_bytes()).unwrap();
     let (tapes, (send, started)) = (files.tapes.clone(), std::sync::mpsc::channel());
-    let looking = tokio::spawn(async move {
+    let verifying = tokio::spawn(async move {
         send.send(()).unwrap();
         tapes.verify().await
     });
     started.recv().unwrap();
-    // Long enough for whoever does not wait.
+    // Long enough for a check that does not wait.
     (0..10_000).for_each(|_| std::thread::yield_now());
     appending.write_all(end.as_bytes()).unwrap();
     appending.unlock().unwrap();
-    assert_eq!(looking.await.unwrap().unwrap(), []);
+    assert_eq!(verifying.await.unwrap().unwrap(), []);
 }
 
 #[test]
-fn p12_a_directory_that_cannot_be_used_is_named() {
+fn p12_error_names_a_directory_that_cannot_be_used() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file");
     fs::write(&path, "").unwrap();
@@ -332,7 +332,7 @@ fn p12_a_directory_that_cannot_be_used_is_named() {
 }
 
 #[test]
-fn p12_read_file_reports_a_torn_line() {
+fn p12_read_file_returns_a_torn_line() {
     let files = TapeDirectory::with_content(jsonl_lines(&["one"]) + "\n{\"id\": 2, \"kind\": \"é");
     let file = jsonl::read_file(files.path()).unwrap();
     assert_eq!(ids(&file.entries), [1]);
@@ -343,7 +343,7 @@ fn p12_read_file_reports_a_torn_line() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn x02_a_full_disk_is_told_from_other_failures_of_the_disk() {
+async fn x02_full_disk_is_distinguished_from_other_io_errors() {
     let files = TapeDirectory::new();
     std::os::unix::fs::symlink("/dev/full", files.path()).unwrap();
     let what = files.path().display().to_string();

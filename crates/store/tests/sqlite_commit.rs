@@ -1,4 +1,4 @@
-//! Many writers on one database.
+//! Concurrent writers on one database.
 
 mod support;
 
@@ -16,11 +16,11 @@ use rusqlite::Connection;
 use support::{all, ids, messages, name};
 
 fn fenced_batch(batch: Batch) -> Batch {
-    Batch { fence: Some(Fence { tape: name("nobodys"), epoch: LeaseEpoch(1) }), ..batch }
+    Batch { fence: Some(Fence { tape: name("unleased"), epoch: LeaseEpoch(1) }), ..batch }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d02_a_refused_batch_in_a_group_fails_alone() {
+async fn d02_rejected_batch_does_not_affect_its_group() {
     let directory = tempfile::tempdir().unwrap();
     let store = Arc::new(SqliteStore::open(directory.path().join("capstan.db")).unwrap());
     let tape = name("t");
@@ -33,12 +33,12 @@ async fn d02_a_refused_batch_in_a_group_fails_alone() {
         })
     };
     let commits: Vec<_> = (0..500).map(commit).collect();
-    let mut given = Vec::new();
+    let mut assigned = Vec::new();
     for (number, commit) in commits.into_iter().enumerate() {
         match commit.await.unwrap() {
             Err(error) => {
                 assert_eq!(number % 10, 3);
-                assert_eq!(error, StoreError::Fenced { tape: name("nobodys") });
+                assert_eq!(error, StoreError::Fenced { tape: name("unleased") });
             }
             Ok(committed) => {
                 assert_ne!(number % 10, 3);
@@ -46,20 +46,20 @@ async fn d02_a_refused_batch_in_a_group_fails_alone() {
                 assert_eq!(
                     committed.entry_id(capstan_tape::EntryRef::InBatch(2)),
                     Some(first.next()),
-                    "a batch is one"
+                    "the entries of a batch are adjacent"
                 );
-                given.extend([first.0, first.next().0]);
+                assigned.extend([first.0, first.next().0]);
             }
         }
     }
-    given.sort_unstable();
-    assert_eq!(given, (1..=900).collect::<Vec<u64>>(), "refused batches use up no ids");
-    assert_eq!(ids(&all(&*store, &tape).await), given);
+    assigned.sort_unstable();
+    assert_eq!(assigned, (1..=900).collect::<Vec<u64>>(), "rejected batches use no ids");
+    assert_eq!(ids(&all(&*store, &tape).await), assigned);
     assert_eq!(store.verify().await.unwrap(), []);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d02_a_batch_that_is_refused_after_it_wrote_something_takes_nobody_along() {
+async fn d02_batch_rejected_after_its_first_write_does_not_affect_its_group() {
     let directory = tempfile::tempdir().unwrap();
     let store = Arc::new(SqliteStore::open(directory.path().join("capstan.db")).unwrap());
     let tape = name("t");
@@ -77,45 +77,41 @@ async fn d02_a_batch_that_is_refused_after_it_wrote_something_takes_nobody_along
     for (number, commit) in commits.into_iter().enumerate() {
         assert_eq!(commit.await.unwrap().is_err(), number % 10 == 3, "{number}");
     }
-    assert_eq!(ids(&all(&*store, &tape).await), (1..=900).collect::<Vec<u64>>(), "refused batches use up no ids");
+    assert_eq!(ids(&all(&*store, &tape).await), (1..=900).collect::<Vec<u64>>(), "rejected batches use no ids");
     assert_eq!(store.verify().await.unwrap(), []);
 }
 
 #[tokio::test]
-async fn x04_what_another_handle_has_committed_counts_at_once() {
+async fn x04_commits_of_another_store_are_visible_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("capstan.db");
-    let [here, there] = [0, 1].map(|_| SqliteStore::open(&path).unwrap());
+    let [first, second] = [0, 1].map(|_| SqliteStore::open(&path).unwrap());
     let tape = name("t");
     let lease = |owner: &str| {
-        let (now, until) = (Timestamp::from_millis(0), Timestamp::from_millis(100));
-        let facts = vec![Fact::TakeLease {
-            tape: name("t"),
-            owner: owner.to_owned(),
-            now,
-            expires_at: until,
-            owner_liveness: None,
-        }];
+        let (now, expires_at) = (Timestamp::from_millis(0), Timestamp::from_millis(100));
+        let owner = owner.to_owned();
+        let facts = vec![Fact::TakeLease { tape: name("t"), owner, now, expires_at, owner_liveness: None }];
         Batch { facts, ..Batch::new() }
     };
-    let release = Fact::ReleaseLease { tape: tape.clone(), owner: "here".to_owned() };
-    let under = |epoch| Batch {
+    let release = Fact::ReleaseLease { tape: tape.clone(), owner: "first".to_owned() };
+    let fenced = |epoch| Batch {
         fence: Some(Fence { tape: name("t"), epoch: LeaseEpoch(epoch) }),
         ..messages(&name("t"), &["x"])
     };
-    assert_eq!(here.commit(lease("here")).await.unwrap().outputs, [FactOutput::Lease(Some(LeaseEpoch(1)))]);
-    here.commit(under(1)).await.unwrap();
-    here.commit(Batch { facts: vec![release], ..Batch::new() }).await.unwrap();
-    assert_eq!(there.commit(lease("there")).await.unwrap().outputs, [FactOutput::Lease(Some(LeaseEpoch(2)))]);
-    there.commit(under(2)).await.unwrap();
-    assert_eq!(here.commit(lease("here")).await.unwrap().outputs, [FactOutput::Lease(None)], "it is another's now");
-    assert_eq!(here.commit(under(1)).await, Err(StoreError::Fenced { tape: tape.clone() }));
-    here.commit(messages(&tape, &["y"])).await.unwrap();
-    assert_eq!(ids(&all(&here, &tape).await), [1, 2, 3]);
+    assert_eq!(first.commit(lease("first")).await.unwrap().outputs, [FactOutput::Lease(Some(LeaseEpoch(1)))]);
+    first.commit(fenced(1)).await.unwrap();
+    first.commit(Batch { facts: vec![release], ..Batch::new() }).await.unwrap();
+    assert_eq!(second.commit(lease("second")).await.unwrap().outputs, [FactOutput::Lease(Some(LeaseEpoch(2)))]);
+    second.commit(fenced(2)).await.unwrap();
+    let denied = first.commit(lease("first")).await.unwrap();
+    assert_eq!(denied.outputs, [FactOutput::Lease(None)], "the lease has another owner");
+    assert_eq!(first.commit(fenced(1)).await, Err(StoreError::Fenced { tape: tape.clone() }));
+    first.commit(messages(&tape, &["y"])).await.unwrap();
+    assert_eq!(ids(&all(&first, &tape).await), [1, 2, 3]);
 }
 
 #[tokio::test]
-async fn x01_a_commit_that_was_answered_is_there_when_the_store_is_gone() {
+async fn x01_acknowledged_commits_survive_the_store() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("capstan.db");
     let tape = name("t");
@@ -133,7 +129,7 @@ async fn x01_a_commit_that_was_answered_is_there_when_the_store_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x04_two_handles_on_one_file_take_turns() {
+async fn x04_two_stores_on_one_file_take_turns() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("capstan.db");
     let stores = [0, 1].map(|_| Arc::new(SqliteStore::open(&path).unwrap()));
@@ -151,12 +147,12 @@ async fn x04_two_handles_on_one_file_take_turns() {
         assert_eq!(ids(&all(&**store, &tape).await), (1..=100).collect::<Vec<u64>>());
     }
     let head = BatchPrecondition::TapeHead { tape: tape.clone(), head: EntryId(99) };
-    let late = Batch { preconditions: vec![head], ..messages(&tape, &["late"]) };
-    assert_eq!(stores[0].commit(late).await, Err(StoreError::HeadMoved { tape }));
+    let stale = Batch { preconditions: vec![head], ..messages(&tape, &["late"]) };
+    assert_eq!(stores[0].commit(stale).await, Err(StoreError::HeadMoved { tape }));
 }
 
 #[tokio::test]
-async fn d11_a_read_waits_for_no_writer() {
+async fn d11_reads_do_not_wait_for_a_writer() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("capstan.db");
     let store = SqliteStore::open(&path).unwrap();
@@ -165,8 +161,8 @@ async fn d11_a_read_waits_for_no_writer() {
     let other_process = Connection::open(&path).unwrap();
     other_process.execute_batch("BEGIN IMMEDIATE; DELETE FROM entries").unwrap();
     assert_eq!(ids(&all(&store, &tape).await), [1]);
-    let also = SqliteStore::open(&path).expect("opening needs no write lock either");
-    assert_eq!(ids(&also.read(&tape, &TapeSlice::last()).await.unwrap()), [1]);
+    let second = SqliteStore::open(&path).expect("opening needs no write lock either");
+    assert_eq!(ids(&second.read(&tape, &TapeSlice::last()).await.unwrap()), [1]);
     other_process.execute_batch("ROLLBACK").unwrap();
 }
 
@@ -181,7 +177,7 @@ fn append_many(path: &Path) {
 }
 
 #[test]
-#[ignore = "the other process of x04_two_processes_share_a_database"]
+#[ignore = "child process of x04_two_processes_share_a_database"]
 fn other_process() {
     append_many(Path::new(&std::env::var(OTHER_PROCESS_DATABASE_ENV).unwrap()));
 }
@@ -190,7 +186,7 @@ fn other_process() {
 fn x04_two_processes_share_a_database() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("capstan.db");
-    // Neither finds a database: both may try to make it.
+    // The database does not exist, so both processes may try to create it.
     let mut other = Command::new(std::env::current_exe().unwrap());
     other.args(["--exact", "other_process", "--ignored", "--nocapture"]).env(OTHER_PROCESS_DATABASE_ENV, &path);
     let mut other = other.spawn().unwrap();

@@ -1,4 +1,4 @@
-//! The file of a SQLite store: made, opened again, refused.
+//! File of a SQLite store: creation, reopening, rejection and integrity checks.
 
 mod support;
 
@@ -21,11 +21,11 @@ fn temp_database() -> (TempDir, PathBuf) {
 }
 
 fn open_error(path: &Path) -> StoreError {
-    SqliteStore::open(path).err().expect("the file is refused")
+    SqliteStore::open(path).err().expect("the file is rejected")
 }
 
 #[tokio::test]
-async fn x02_what_was_committed_is_there_after_a_reopen() {
+async fn x02_commits_survive_a_reopen() {
     let (_directory, path) = temp_database();
     let tape = name("t");
     let store = SqliteStore::open(&path).unwrap();
@@ -47,12 +47,12 @@ async fn x02_what_was_committed_is_there_after_a_reopen() {
 }
 
 #[tokio::test]
-async fn x02_a_database_whose_process_died_is_as_it_was_at_the_last_commit() {
+async fn x02_database_of_a_killed_process_has_its_last_commit() {
     let (directory, path) = temp_database();
     let tape = name("t");
     let store = SqliteStore::open(&path).unwrap();
     store.commit(messages(&tape, &["one"])).await.unwrap();
-    // What a killed process leaves behind: the file and its log, not closed.
+    // A killed process leaves the file and its log behind.
     let copy = directory.path().join("copy.db");
     std::fs::copy(&path, &copy).unwrap();
     std::fs::copy(path.with_extension("db-wal"), copy.with_extension("db-wal")).unwrap();
@@ -62,7 +62,7 @@ async fn x02_a_database_whose_process_died_is_as_it_was_at_the_last_commit() {
 }
 
 #[test]
-fn d11_a_new_database_has_a_write_ahead_log_and_our_mark() {
+fn d11_new_database_is_in_wal_mode_and_has_the_application_id() {
     let (_directory, path) = temp_database();
     std::fs::write(&path, b"").unwrap();
     drop(SqliteStore::open(&path).expect("an empty file becomes a database"));
@@ -74,7 +74,7 @@ fn d11_a_new_database_has_a_write_ahead_log_and_our_mark() {
 }
 
 #[test]
-fn a_database_of_ours_at_version_0_is_migrated() {
+fn database_at_version_0_is_migrated() {
     let (_directory, path) = temp_database();
     Connection::open(&path).unwrap().pragma_update(None, "application_id", 0x4350_5354).unwrap();
     drop(SqliteStore::open(&path).unwrap());
@@ -83,7 +83,7 @@ fn a_database_of_ours_at_version_0_is_migrated() {
 }
 
 #[test]
-fn a_newer_database_is_refused_and_left_alone() {
+fn newer_database_is_rejected_and_not_changed() {
     let (_directory, path) = temp_database();
     drop(SqliteStore::open(&path).unwrap());
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
@@ -94,7 +94,7 @@ fn a_newer_database_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_file_that_is_no_database_is_refused_and_left_alone() {
+fn file_that_is_no_database_is_rejected_and_not_changed() {
     let (_directory, path) = temp_database();
     let text = "this is a shopping list ".repeat(200);
     std::fs::write(&path, &text).unwrap();
@@ -104,7 +104,7 @@ fn a_file_that_is_no_database_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_database_of_another_program_is_refused_and_left_alone() {
+fn database_of_another_program_is_rejected_and_not_changed() {
     let (_directory, path) = temp_database();
     Connection::open(&path).unwrap().execute_batch("CREATE TABLE songs (title)").unwrap();
     let before = std::fs::read(&path).unwrap();
@@ -114,7 +114,7 @@ fn a_database_of_another_program_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_path_that_cannot_be_opened_is_named() {
+fn error_names_a_path_that_cannot_be_opened() {
     let (directory, _) = temp_database();
     let missing = directory.path().join("no/such/capstan.db");
     for path in [missing.as_path(), directory.path()] {
@@ -125,7 +125,7 @@ fn a_path_that_cannot_be_opened_is_named() {
 }
 
 #[tokio::test]
-async fn x02_a_damaged_page_is_found() {
+async fn x02_verify_finds_a_damaged_page() {
     let (_directory, path) = temp_database();
     let tape = name("t");
     let store = SqliteStore::open(&path).unwrap();
@@ -144,7 +144,7 @@ async fn x02_a_damaged_page_is_found() {
 }
 
 #[tokio::test]
-async fn p15_verify_names_what_does_not_fit() {
+async fn p15_verify_names_inconsistent_rows() {
     let (_directory, path) = temp_database();
     let tape = name("t");
     let store = SqliteStore::open(&path).unwrap();
@@ -153,8 +153,8 @@ async fn p15_verify_names_what_does_not_fit() {
     fork.push(Fact::ForkTape { fork: name("f"), parent: tape.clone(), position: EntryId(3) });
     fork.push(Fact::PutBlob { hash: blob_hash(b"x"), bytes: b"x".as_slice().into() });
     store.commit(fork).await.unwrap();
-    let vandal = Connection::open(&path).unwrap();
-    vandal
+    let other = Connection::open(&path).unwrap();
+    other
         .execute_batch(
             "UPDATE tapes SET head = 2 WHERE name = 't'; \
              UPDATE entries SET payload = '{\"role\": ' WHERE id = 1; \
@@ -163,10 +163,10 @@ async fn p15_verify_names_what_does_not_fit() {
         .unwrap();
     let found: Vec<String> = store.verify().await.unwrap().into_iter().map(|problem| problem.message).collect();
     for expected in [
-        "it branched off at 3, but its parent ends at 2",
+        "it was forked at 3, but its parent ends at 2",
         "entry 3 is outside of the tape's range",
         "entry 1 cannot be read",
-        "is not what it was",
+        "is damaged",
     ] {
         assert!(found.iter().any(|message| message.contains(expected)), "{expected:?} is not in {found:#?}");
     }
@@ -175,50 +175,43 @@ async fn p15_verify_names_what_does_not_fit() {
 }
 
 #[test]
-fn x02_to_learn_why_it_cannot_be_opened_touches_nothing_beside_it() {
+fn x02_diagnosis_of_an_open_failure_changes_no_other_file() {
     let (directory, path) = temp_database();
-    let beside = directory.path().join("capstan.db-probe");
-    std::fs::write(&beside, "somebody else's").unwrap();
+    let other_file = directory.path().join("capstan.db-probe");
+    std::fs::write(&other_file, "of another program").unwrap();
     std::fs::create_dir(&path).unwrap();
     assert!(matches!(SqliteStore::open(&path), Err(StoreError::Io { .. })));
-    assert_eq!(std::fs::read_to_string(&beside).unwrap(), "somebody else's");
-    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2, "and nothing is left there");
+    assert_eq!(std::fs::read_to_string(&other_file).unwrap(), "of another program");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2, "no probe file is left");
 }
 
 #[tokio::test]
-async fn p01_verify_misses_entries_that_are_gone() {
+async fn p01_verify_reports_missing_entries() {
     let (_directory, path) = temp_database();
     let store = SqliteStore::open(&path).unwrap();
     store.commit(messages(&name("t"), &["one", "two", "three", "four"])).await.unwrap();
-    let delete = |deleted: &str| {
-        Connection::open(&path).unwrap().execute_batch(&format!("DELETE FROM entries WHERE {deleted}")).unwrap();
+    let delete = |condition: &str| {
+        Connection::open(&path).unwrap().execute_batch(&format!("DELETE FROM entries WHERE {condition}")).unwrap();
     };
-    for (deleted, expected) in [
+    for (condition, expected) in [
         ("id = 2", &["entry 2 is missing"][..]),
         ("id = 4", &["entry 2 is missing", "entry 4 is missing"]),
         ("true", &["entries 1 to 4 are missing"]),
     ] {
-        delete(deleted);
+        delete(condition);
         let found: Vec<String> = store.verify().await.unwrap().into_iter().map(|problem| problem.message).collect();
         assert_eq!(found, expected);
     }
 }
 
 #[tokio::test]
-async fn x04_a_lease_outlives_the_process_that_took_it() {
+async fn x04_lease_outlives_its_store() {
     let (_directory, path) = temp_database();
     let tape = name("t");
     let lease_for = |owner: &str, now| {
-        let (now, until) =
-            (capstan_protocol::Timestamp::from_millis(now), capstan_protocol::Timestamp::from_millis(100));
+        let (now, expires_at) = (Timestamp::from_millis(now), Timestamp::from_millis(100));
         let mut batch = Batch::new();
-        batch.push(Fact::TakeLease {
-            tape: name("t"),
-            owner: owner.into(),
-            now,
-            expires_at: until,
-            owner_liveness: None,
-        });
+        batch.push(Fact::TakeLease { tape: name("t"), owner: owner.into(), now, expires_at, owner_liveness: None });
         batch
     };
     let first = SqliteStore::open(&path).unwrap();
@@ -231,24 +224,24 @@ async fn x04_a_lease_outlives_the_process_that_took_it() {
     let stale = Fence { tape: tape.clone(), epoch: capstan_tape::LeaseEpoch(1) };
     let batch = Batch { fence: Some(stale), ..messages(&tape, &["too late"]) };
     let tapes = TapeRepository::new(std::sync::Arc::new(second));
-    let refused = tapes.commit(batch).await.unwrap_err();
-    assert_eq!(refused, StoreError::Fenced { tape });
-    assert_eq!(refused.to_string(), "the lease of tape t was taken over: this writer may no longer write to it");
+    let error = tapes.commit(batch).await.unwrap_err();
+    assert_eq!(error, StoreError::Fenced { tape });
+    assert_eq!(error.to_string(), "the lease of tape t was taken over: this writer may no longer write to it");
 }
 
 #[tokio::test]
-async fn x02_rows_are_written_by_the_names_of_their_columns_wherever_these_stand() {
+async fn x02_rows_are_written_by_column_name() {
     let (_directory, path) = temp_database();
     let store = SqliteStore::open(&path).unwrap();
     let tables =
         ["tapes", "entries", "inbox", "outcomes", "in_flight", "blobs", "state", "workspaces", "leases", "payloads"];
     for table in tables {
-        let added = format!("ALTER TABLE {table} ADD COLUMN of_a_later_version TEXT");
-        Connection::open(&path).unwrap().execute_batch(&added).unwrap();
+        let add_column = format!("ALTER TABLE {table} ADD COLUMN of_a_later_version TEXT");
+        Connection::open(&path).unwrap().execute_batch(&add_column).unwrap();
     }
     let (tape, at) = (name("t"), Timestamp::from_millis(0));
     let key = EventKey { source: "phone".into(), bot_id: String::new(), event_id: "1".into() };
-    // Long enough to be kept outside of its entry.
+    // Long enough for an external payload.
     let mut batch = messages(&tape, &["one", &"long ".repeat(10_000)]);
     let (session, owner, entry) = ("s".into(), "host".to_owned(), EntryRef::InBatch(1));
     batch.push(Fact::AcceptEvent {
@@ -283,7 +276,7 @@ async fn x02_rows_are_written_by_the_names_of_their_columns_wherever_these_stand
 }
 
 #[tokio::test]
-async fn x01_a_database_behind_a_link_is_written_and_synced_where_it_is() {
+async fn x01_database_behind_a_symbolic_link_is_written_and_synced() {
     let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (link, file) = (folder.path().join("capstan.db"), other.path().join("elsewhere.db"));
     std::os::unix::fs::symlink(&file, &link).unwrap();

@@ -1,7 +1,7 @@
-//! A database of the first version is brought to the newest one, in place.
+//! Migration of a database from the first schema version to the latest one, in place.
 //!
-//! `data/version-1.sql` is what that version wrote: three events that were answered, and one whose process was killed
-//! while its command ran.
+//! `data/version-1.sql` was written by that version: three settled events, and one whose process was killed while its
+//! command ran.
 
 mod support;
 
@@ -22,7 +22,7 @@ fn first_version_database() -> (TempDir, PathBuf) {
     (directory, path)
 }
 
-/// The columns that a table had in the first version.
+/// Columns of a table in the first version.
 fn first_version_columns(table: &str) -> Vec<String> {
     let connection = Connection::open_in_memory().unwrap();
     connection.execute_batch(include_str!("data/version-1.sql")).unwrap();
@@ -30,7 +30,7 @@ fn first_version_columns(table: &str) -> Vec<String> {
     statement.column_names().map(str::to_owned).collect()
 }
 
-/// Every row of the tables of the first version, as text.
+/// Dumps every row of the tables of the first version as text.
 fn dump_rows(path: &Path) -> Vec<String> {
     let connection = Connection::open(path).unwrap();
     let tables = ["tapes", "entries", "inbox", "outcomes", "runs", "outbox", "blobs", "state", "workspaces", "leases"];
@@ -40,7 +40,7 @@ fn dump_rows(path: &Path) -> Vec<String> {
         let mut statement = connection.prepare(&format!("SELECT {} FROM {table}", columns.join(", "))).unwrap();
         let mut found = statement.query([]).unwrap();
         while let Some(row) = found.next().unwrap() {
-            // A column that a later version added is empty in these rows.
+            // A column that a later version added is null in these rows.
             let cell = |column: &String| match row.get_ref(column.as_str()).unwrap() {
                 ValueRef::Null => None,
                 ValueRef::Text(text) | ValueRef::Blob(text) => {
@@ -55,7 +55,7 @@ fn dump_rows(path: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn x02_a_database_of_the_first_version_migrates_in_place_and_loses_nothing() {
+async fn x02_database_of_the_first_version_migrates_in_place_and_loses_nothing() {
     let (_directory, path) = first_version_database();
     let before = dump_rows(&path);
     assert!(before.len() > 30, "the sample has rows: {}", before.len());
@@ -64,23 +64,23 @@ async fn x02_a_database_of_the_first_version_migrates_in_place_and_loses_nothing
     assert_eq!(version, Ok(SqliteStore::SCHEMA_VERSION));
     assert_eq!(store.verify().await.unwrap(), []);
     drop(store);
-    assert_eq!(dump_rows(&path), before, "what was there is as it was");
+    assert_eq!(dump_rows(&path), before, "existing rows are unchanged");
 }
 
 #[tokio::test]
-async fn p01_what_the_first_version_wrote_after_its_first_event_must_all_be_there() {
+async fn p01_missing_entry_after_the_first_event_of_the_first_version_is_reported() {
     let (_directory, path) = first_version_database();
     let connection = Connection::open(&path).unwrap();
     let next = "(SELECT min(entry) + 1 FROM inbox WHERE inbox.tape = entries.tape)";
-    let gone = connection.execute(&format!("DELETE FROM entries WHERE id = {next}"), []).unwrap();
-    assert_eq!(gone, 2, "one of each tape");
+    let deleted = connection.execute(&format!("DELETE FROM entries WHERE id = {next}"), []).unwrap();
+    assert_eq!(deleted, 2, "one entry of each tape");
     let problems = SqliteStore::open(&path).unwrap().verify().await.unwrap();
     let is_missing = |problem: &capstan_tape::IntegrityProblem| problem.message.ends_with(" is missing");
-    assert_eq!(problems.iter().filter(|problem| is_missing(problem)).count(), gone, "{problems:?}");
+    assert_eq!(problems.iter().filter(|problem| is_missing(problem)).count(), deleted, "{problems:?}");
 }
 
 #[tokio::test]
-async fn x01_events_of_the_first_version_that_never_ended_are_in_flight() {
+async fn x01_unsettled_events_of_the_first_version_are_in_flight() {
     let (_directory, path) = first_version_database();
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&path).unwrap());
     assert_eq!(store.settled_events().collect().await.unwrap().len(), 3);
@@ -90,15 +90,19 @@ async fn x01_events_of_the_first_version_that_never_ended_are_in_flight() {
     let running = store.open_runs().collect().await.unwrap();
     let [run] = running.as_slice() else { panic!("{running:?}") };
     assert_eq!((run.status, &run.event), (RunStatus::Running, &event.key));
-    assert!(run.bypasses_host, "nothing is known of what it did");
+    assert!(run.bypasses_host, "the effects of the run are unknown");
     let ended = store.run_page(None, 10).await.unwrap();
-    assert_eq!(ended.iter().filter(|run| run.status == RunStatus::Completed).count(), 3, "as their records say");
+    assert_eq!(
+        ended.iter().filter(|run| run.status == RunStatus::Completed).count(),
+        3,
+        "ended runs keep their status"
+    );
 
     let tapes = TapeRepository::new(Arc::clone(&store));
-    let told = TapeSlice { after: Some(EntryId(event.entry.0 - 1)), up_to: Some(event.entry), ..TapeSlice::default() };
-    let told = tapes.read(&event.tape, &told).await.unwrap();
-    let id = told[0].payload["data"]["event"]["event_id"].as_str().map(EventId::new);
-    assert_eq!(id, Some(event.key.event_id.clone()), "its entry still tells of it");
+    let slice = TapeSlice { after: Some(EntryId(event.entry.0 - 1)), up_to: Some(event.entry), ..TapeSlice::default() };
+    let entries = tapes.read(&event.tape, &slice).await.unwrap();
+    let id = entries[0].payload["data"]["event"]["event_id"].as_str().map(EventId::new);
+    assert_eq!(id, Some(event.key.event_id.clone()), "its entry has the event");
     let newest = TapeSlice { order: EntryOrder::NewestFirst, limit: Some(1), ..TapeSlice::all() };
     assert_eq!(tapes.read(&event.tape, &newest).await.unwrap().len(), 1);
 }

@@ -1,4 +1,4 @@
-//! Large payloads in a SQLite store: kept once by content, loaded only when they are read.
+//! Large payloads in a SQLite store: deduplicated by content, and loaded only when they are read.
 
 mod support;
 
@@ -18,7 +18,7 @@ fn temp_database() -> (TempDir, PathBuf) {
     (directory, path)
 }
 
-/// How many payloads are kept beside their entries, and how many bytes of payload the entries have themselves.
+/// Number of external payloads, and size of the payload columns of all entries in bytes.
 fn payload_stats(path: &PathBuf) -> (i64, i64) {
     let connection = Connection::open(path).unwrap();
     let number = |sql: &str| connection.query_row(sql, [], |row| row.get(0)).unwrap();
@@ -32,15 +32,15 @@ fn replicated_batch(tape: &str, up_to: u64) -> Batch {
 }
 
 #[tokio::test]
-async fn p14_a_large_payload_is_kept_once_however_many_entries_have_it() {
+async fn p14_large_payload_is_stored_once_for_all_its_entries() {
     let (_directory, path) = temp_database();
     let large = "log line\n".repeat(100_000);
     let store = SqliteStore::open(&path).unwrap();
     store.commit(messages(&name("t"), &[&large, "small", &large])).await.unwrap();
     store.commit(messages(&name("u"), &[&large])).await.unwrap();
-    let (payloads, beside) = payload_stats(&path);
+    let (payloads, column_bytes) = payload_stats(&path);
     assert_eq!(payloads, 1);
-    assert!(beside < 100, "entries have {beside} bytes themselves");
+    assert!(column_bytes < 100, "the payload columns have {column_bytes} bytes");
     drop(store);
     let store = SqliteStore::open(&path).unwrap();
     assert!(texts(&all(&store, &name("t")).await) == [large.as_str(), "small", &large]);
@@ -49,18 +49,18 @@ async fn p14_a_large_payload_is_kept_once_however_many_entries_have_it() {
 }
 
 #[tokio::test]
-async fn p14_a_payload_of_16_kib_is_large() {
+async fn p14_payload_of_16_kib_is_external() {
     let (_directory, path) = temp_database();
     let store = SqliteStore::open(&path).unwrap();
-    let around = r#"{"role":"user","content":""}"#.len();
-    store.commit(messages(&name("t"), &[&"x".repeat(16 * 1024 - around - 1)])).await.unwrap();
+    let overhead = r#"{"role":"user","content":""}"#.len();
+    store.commit(messages(&name("t"), &[&"x".repeat(16 * 1024 - overhead - 1)])).await.unwrap();
     assert_eq!(payload_stats(&path).0, 0);
-    store.commit(messages(&name("t"), &[&"x".repeat(16 * 1024 - around)])).await.unwrap();
+    store.commit(messages(&name("t"), &[&"x".repeat(16 * 1024 - overhead)])).await.unwrap();
     assert_eq!(payload_stats(&path).0, 1);
 }
 
 #[tokio::test]
-async fn p14_a_payload_goes_with_the_last_entry_that_has_it() {
+async fn p14_payload_is_deleted_with_its_last_entry() {
     let (_directory, path) = temp_database();
     let large = "x".repeat(50_000);
     let store = SqliteStore::open(&path).unwrap();
@@ -78,7 +78,7 @@ async fn p14_a_payload_goes_with_the_last_entry_that_has_it() {
 }
 
 #[tokio::test]
-async fn p14_a_window_loads_no_payload_from_before_its_anchor() {
+async fn p14_window_loads_no_payload_before_its_anchor() {
     let (_directory, path) = temp_database();
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&path).unwrap());
     let tape = name("t");
@@ -86,24 +86,24 @@ async fn p14_a_window_loads_no_payload_from_before_its_anchor() {
     batch.append(&tape, EntryDraft::anchor("a", &JsonObject::new()));
     batch.append(&tape, user("after"));
     store.commit(batch).await.unwrap();
-    // Whatever loads it fails from now on.
+    // Loading the payload fails from now on.
     Connection::open(&path).unwrap().execute("DELETE FROM payloads", []).unwrap();
     let tapes = TapeRepository::new(Arc::clone(&store));
     let window = tapes.window(&tape).await.unwrap();
     assert_eq!(texts(&window.following), ["after"]);
     let error = tapes.read(&tape, &TapeSlice::all()).await.unwrap_err();
-    assert!(matches!(&error, StoreError::Corrupt { detail, .. } if detail.contains("is not there")), "{error}");
+    assert!(matches!(&error, StoreError::Corrupt { detail, .. } if detail.contains("is missing")), "{error}");
 }
 
 #[tokio::test]
-async fn p14_verify_names_the_entries_of_a_payload_that_is_missing_or_damaged() {
+async fn p14_verify_names_the_entries_of_missing_and_damaged_payloads() {
     let (_directory, path) = temp_database();
     let store = SqliteStore::open(&path).unwrap();
     let (missing, damaged) = ("x".repeat(50_000), "y".repeat(50_000));
     store.commit(messages(&name("t"), &["one", &missing, &damaged])).await.unwrap();
     store.commit(messages(&name("u"), &[&damaged])).await.unwrap();
-    let vandal = Connection::open(&path).unwrap();
-    vandal
+    let other = Connection::open(&path).unwrap();
+    other
         .execute_batch(
             "DELETE FROM payloads WHERE json LIKE '%xxx%'; \
              UPDATE payloads SET json = replace(json, 'yyyy', 'zzzz');",
@@ -116,8 +116,8 @@ async fn p14_verify_names_the_entries_of_a_payload_that_is_missing_or_damaged() 
             format!("{}: {}", problem.tape.map(|tape| tape.to_string()).unwrap_or_default(), problem.message)
         })
         .collect();
-    let [lost, in_t, in_u] = found.as_slice() else { panic!("{found:#?}") };
-    assert!(lost.starts_with("t: entry 2 cannot be read") && lost.ends_with("is not there"), "{lost}");
-    assert!(in_t.starts_with("t: the payload of entry 3 is not what it was"), "{in_t}");
-    assert!(in_u.starts_with("u: the payload of entry 1 is not what it was"), "{in_u}");
+    let [missing, in_t, in_u] = found.as_slice() else { panic!("{found:#?}") };
+    assert!(missing.starts_with("t: entry 2 cannot be read") && missing.ends_with("is missing"), "{missing}");
+    assert!(in_t.starts_with("t: the payload of entry 3 is damaged"), "{in_t}");
+    assert!(in_u.starts_with("u: the payload of entry 1 is damaged"), "{in_u}");
 }

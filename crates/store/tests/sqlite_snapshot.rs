@@ -1,4 +1,4 @@
-//! A database looked at, and copied, while it is in use.
+//! Snapshots and copies of a database that is in use.
 
 mod support;
 
@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use capstan_protocol::{Event, EventId, EventKey, OutboundMessage, SessionId, Timestamp};
-use capstan_store::SqliteStore;
+use capstan_store::{SqliteStore, copy_database};
 use capstan_tape::{
     Batch, EntryDraft, Fact, InboxStore as _, JournalStore as _, NewOutbound, NewTape, OutboxId, OutboxStatus,
     StoreError,
@@ -25,7 +25,7 @@ fn user_version(path: &Path) -> u32 {
     Connection::open(path).unwrap().pragma_query_value(None, "user_version", |row| row.get(0)).unwrap()
 }
 
-/// A database that the first version wrote, with one event in flight.
+/// Creates a database with the first schema version and one event in flight.
 fn create_first_version(path: &Path) {
     let connection = Connection::open(path).unwrap();
     connection.execute_batch(include_str!("data/version-1.sql")).unwrap();
@@ -33,7 +33,7 @@ fn create_first_version(path: &Path) {
 }
 
 #[tokio::test]
-async fn x01_a_snapshot_stays_as_it_was_while_others_write() {
+async fn x01_snapshot_does_not_change_while_others_write() {
     let (_directory, path) = temp_database();
     let tape = name("t");
     let store = SqliteStore::open(&path).unwrap();
@@ -44,29 +44,29 @@ async fn x01_a_snapshot_stays_as_it_was_while_others_write() {
     assert_eq!(snapshot.tape(&tape).await.unwrap().unwrap().head.0, 1);
     assert_eq!(snapshot.verify().await.unwrap(), []);
     assert_eq!(texts(&all(&SqliteStore::open_snapshot(&path).unwrap(), &tape).await), ["one", "two"]);
-    let refused = snapshot.commit(messages(&tape, &["three"])).await.unwrap_err();
-    assert!(matches!(refused, StoreError::Io { .. }), "{refused}");
+    let error = snapshot.commit(messages(&tape, &["three"])).await.unwrap_err();
+    assert!(matches!(error, StoreError::Io { .. }), "{error}");
 }
 
 #[tokio::test]
-async fn an_older_database_is_looked_at_and_left_as_it_is() {
+async fn older_database_is_read_without_migrating_it() {
     let (directory, path) = temp_database();
     create_first_version(&path);
     let before = std::fs::read(&path).unwrap();
     assert_eq!(SqliteStore::read_schema_version(&path).unwrap(), Some(1));
     let snapshot = SqliteStore::open_snapshot(&path).unwrap();
     let in_flight = snapshot.in_flight_events(None).collect().await.unwrap();
-    assert_eq!(in_flight.len(), 1, "a table that only newer versions have can be read");
+    assert_eq!(in_flight.len(), 1, "a table of a newer version can be read");
     assert_eq!(snapshot.verify().await.unwrap(), []);
     assert_eq!(std::fs::read(&path).unwrap(), before);
     assert_eq!(user_version(&path), 1);
     let copy = directory.path().join("copy.db");
-    SqliteStore::copy_database(&path, &copy).unwrap();
-    assert_eq!(user_version(&copy), 1, "nor does copying migrate it");
+    copy_database(&path, &copy).unwrap();
+    assert_eq!(user_version(&copy), 1, "copying does not migrate it either");
 }
 
 #[test]
-fn the_version_of_a_file_is_told_or_refused_and_none_is_made() {
+fn schema_version_is_read_without_creating_a_file() {
     let (_directory, path) = temp_database();
     assert_eq!(SqliteStore::read_schema_version(&path).unwrap(), None);
     assert!(!path.exists());
@@ -81,7 +81,7 @@ fn the_version_of_a_file_is_told_or_refused_and_none_is_made() {
 }
 
 #[tokio::test]
-async fn a_copy_is_one_file_that_only_its_owner_can_read() {
+async fn copy_is_one_file_that_only_its_owner_can_read() {
     let (directory, path) = temp_database();
     let tape = name("t");
     let store = SqliteStore::open(&path).unwrap();
@@ -89,24 +89,24 @@ async fn a_copy_is_one_file_that_only_its_owner_can_read() {
     let folder = directory.path().join("copies");
     std::fs::create_dir(&folder).unwrap();
     let target = folder.join("copy.db");
-    SqliteStore::copy_database(&path, &target).unwrap();
+    copy_database(&path, &target).unwrap();
     store.commit(messages(&tape, &["two"])).await.unwrap();
     let copy = SqliteStore::open_snapshot(&target).unwrap();
     assert_eq!(texts(&all(&copy, &tape).await), ["one"]);
     assert_eq!(copy.verify().await.unwrap(), []);
     assert_eq!(std::fs::metadata(&target).unwrap().permissions().mode() & 0o777, 0o600);
-    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "looking at it leaves nothing beside it");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "reading it leaves no other file");
 
-    let error = SqliteStore::copy_database(&path, &target).unwrap_err();
-    assert!(matches!(error, StoreError::Io { .. }), "one that is there stays: {error}");
+    let error = copy_database(&path, &target).unwrap_err();
+    assert!(matches!(error, StoreError::Io { .. }), "an existing file is not replaced: {error}");
     drop(copy);
     let opened = SqliteStore::open(&target).unwrap();
-    opened.commit(messages(&tape, &["and on"])).await.unwrap();
-    assert_eq!(texts(&all(&opened, &tape).await), ["one", "and on"]);
+    opened.commit(messages(&tape, &["continued"])).await.unwrap();
+    assert_eq!(texts(&all(&opened, &tape).await), ["one", "continued"]);
 }
 
 #[tokio::test]
-async fn x03_messages_that_were_given_up_are_counted() {
+async fn x03_undelivered_messages_are_counted() {
     let (_directory, path) = temp_database();
     let store = SqliteStore::open(&path).unwrap();
     let tape = name("t");

@@ -9,17 +9,17 @@ use crate::{StageEventSink, TurnError};
 pub struct TurnContext<'a, T> {
     /// Host data for the [model stage](crate::ModelStage::Turn).
     pub turn: &'a T,
-    /// The place that the turn answers.
+    /// Destination of the replies.
     pub reply_target: &'a dyn ReplyTarget,
 }
 
-/// The place that a turn answers. As a sink it shows stream events to the channel.
+/// Destination of the replies of a turn. As a sink it shows stream events to the channel.
 pub trait ReplyTarget: StageEventSink {
-    /// Routes a rendered message to the place where it is sent; `None` where nothing is sent.
+    /// Sets the destination of a rendered message; `None` if the message is not sent.
     fn route_outbound(&self, outbound: OutboundMessage) -> Option<OutboundMessage>;
 }
 
-/// Everything that a turn produced, whether it succeeded or not.
+/// Everything that a turn produced, after success or failure.
 #[derive(Debug)]
 pub struct TurnReport<R> {
     /// The output of the model stage, or the error that ended the turn.
@@ -39,13 +39,13 @@ impl<R> TurnReport<R> {
     }
 }
 
-/// A dispatched message, with the answer of every plugin.
+/// Dispatched message with the answer of every plugin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DispatchReport {
     /// The message.
     pub outbound: OutboundMessage,
-    /// The flag that each plugin returned: it sent or staged the message, or did not.
+    /// Answer of each plugin: true if it sent or staged the message.
     pub sent_by: Vec<(PluginName, bool)>,
-    /// Whether the message goes to the outbox.
+    /// The message goes to the outbox.
     pub is_staged: bool,
 }

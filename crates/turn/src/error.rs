@@ -1,5 +1,4 @@
-//! Why a turn failed.
-
+//! Errors of a turn.
 use std::sync::Arc;
 
 use capstan_hooks::HookError;
@@ -7,7 +6,7 @@ use capstan_hooks::args::ErrorReport;
 use capstan_protocol::{CodeOwner, CodedError, ErrorCode, ExitClass, FailureCode, RunnerId};
 use capstan_tape::StoreError;
 
-/// Why a turn failed.
+/// Error that ends a turn.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, CodedError)]
 #[code(open)]
 pub enum TurnError {
@@ -23,15 +22,15 @@ pub enum TurnError {
     #[error("the run was cancelled")]
     #[code(RunCancelled)]
     Cancelled,
-    /// Another process worked on the session for longer than the event could wait.
-    #[error("the session is being worked on by another process")]
+    /// Another process held the session for longer than the event could wait.
+    #[error("the session is in use by another process")]
     #[code(SessionBusy)]
     Busy,
-    /// As many events as may waited in the session already.
-    #[error("too many messages wait in this conversation; please send this one again later")]
+    /// The queue of the session is full.
+    #[error("too many messages are waiting in this conversation; please send this one again later")]
     #[code(QueueFull)]
     QueueFull,
-    /// The run took longer than it may.
+    /// The run exceeded its deadline.
     #[error("the run did not end within its deadline")]
     #[code(RunTimeout)]
     Timeout,
@@ -39,19 +38,19 @@ pub enum TurnError {
     #[error(transparent)]
     #[code(transparent)]
     Store(#[from] StoreError),
-    /// The binding names a runner that is not there.
+    /// The binding names a runner that is not registered.
     #[error("there is no runner {0}")]
     #[code(RunnerUnknown)]
     UnknownRunner(RunnerId),
 }
 
-/// A run that failed, as its runner told it.
+/// Failure of a run, as reported by its runner.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct RunError {
-    /// What happened, fit to be shown.
+    /// Message for users.
     pub message: String,
-    /// A stable code, where there is one.
+    /// Stable code, if the runner reported one.
     pub code: Option<FailureCode>,
 }
 
@@ -69,7 +68,7 @@ impl CodedError for RunError {
 }
 
 impl TurnError {
-    /// What a user may see: no secret, no internal path.
+    /// Message for users, without secrets and internal paths.
     pub fn public_message(&self) -> String {
         match self {
             Self::Hook(failure) => format!("{} of plugin {} failed", failure.hook, failure.plugin),
@@ -80,7 +79,7 @@ impl TurnError {
         }
     }
 
-    /// The error as observers are told it.
+    /// Report of the error for observers.
     pub fn to_report(&self) -> ErrorReport {
         ErrorReport { detail: Arc::from(self.to_string()), public: Arc::from(self.public_message()) }
     }

@@ -1,12 +1,13 @@
-//! The turn: one event passing through the hooks.
+//! Turns: the pipeline that takes one event through the hooks, and the mailbox that decides about arriving events.
 //!
-//! [`TurnPipeline::process`] is the pipeline, in the order of the stages: `load_state`, `build_prompt`, the model stage,
-//! `save_state`, `render_outbound`, `dispatch_outbound`. The session was resolved when the event was accepted. The turn
-//! knows hooks and nothing of channels, stores or runners: what runs in the model stage is behind [`ModelStage`]. The host
-//! passes its side of a turn in as a [`TurnContext`] and gets everything that the turn produced back as a [`TurnReport`].
+//! - [`TurnPipeline::process`] runs the stages in order: `load_state`, `build_prompt`, the model stage, `save_state`,
+//!   `render_outbound`, `dispatch_outbound`. The session is resolved earlier, when the event is accepted.
+//! - [`ModelStage`] is implemented by the host and runs the model stage. The host passes its data for a turn as a
+//!   [`TurnContext`] and receives a [`TurnReport`].
+//! - [`SessionMailbox`] decides for each event of a session if it waits, joins a run, is dropped, or shares a turn with
+//!   others.
 //!
-//! [`SessionMailbox`] decides what becomes of events that arrive in a session: which wait, which join a run, which become one
-//! turn together.
+//! The crate knows hooks, but no channels, stores or runners.
 
 mod context;
 mod error;

@@ -1,4 +1,5 @@
-//! What waits in a session, and what becomes a turn next: decisions only, no time of its own and no I/O.
+//! Mailbox of a session: queued events and the choice of the next turn. Pure decisions, without a clock and without
+//! I/O.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,65 +7,65 @@ use std::time::Duration;
 use capstan_hooks::contracts::DebounceOptions;
 use capstan_protocol::AdmissionMode;
 
-/// What waits in a session.
+/// Events that wait in a session.
 ///
-/// Moments are counted from when the session was woken.
+/// Times are durations since the session became active.
 #[derive(Debug)]
 pub struct SessionMailbox<T> {
     /// Turns that can begin, in order.
     ready: VecDeque<QueuedTurn<T>>,
-    /// Messages that are held back until nobody says anything more.
+    /// Messages that are delayed until the quiet period has passed.
     debounced: Option<DebouncedMessages<T>>,
-    /// When somebody last spoke to the bot, and until when that lets others in.
+    /// End of the window in which unaddressed messages are accepted.
     active_until: Option<Duration>,
 }
 
 /// Events that become one turn.
 #[derive(Debug)]
 struct QueuedTurn<T> {
-    items: Vec<T>,
+    events: Vec<T>,
     kind: QueuedTurnKind,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum QueuedTurnKind {
-    /// A turn of its own whatever comes: a command, what happened otherwise, or what had its turn begun before.
+    /// Never joined with other events: a command, a platform event, or a turn that had begun before.
     Closed,
-    /// A turn of its own, unless a message that interrupts takes it along.
+    /// A turn of its own, unless an interrupting message absorbs it.
     Waiting,
-    /// What is to be collected joins it until its turn begins.
+    /// Further messages to be collected join until the turn begins.
     Collecting,
-    /// A message that interrupts, after everything it took along.
+    /// The absorbed events and then the interrupting message.
     Interrupting,
 }
 
 #[derive(Debug)]
 struct DebouncedMessages<T> {
-    items: Vec<T>,
+    events: Vec<T>,
     first_at: Duration,
     due_at: Duration,
 }
 
-/// How an event is to be taken in.
+/// Properties of an arriving event that determine its admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventArrival {
-    /// What it does while a turn is going on.
+    /// Treatment while a turn is running.
     pub mode: AdmissionMode,
-    /// What kind of event it is.
+    /// Kind of event.
     pub kind: ArrivalKind,
-    /// Whether messages are held back for a while.
+    /// Debouncing of messages.
     pub debounce: Option<DebounceOptions>,
 }
 
 impl EventArrival {
-    /// A message that waits its turn.
+    /// Arrival of a message that waits for its turn.
     pub fn follow_up() -> Self {
         let kind = ArrivalKind::Message { addressed: true };
         Self { mode: AdmissionMode::FollowUp, kind, debounce: None }
     }
 
-    /// Whether it need not wait for those before it, and so must not be refused because they are many: a command that
-    /// runs beside a turn, or a message that interrupts one.
+    /// Returns true if the event does not wait for earlier ones, and so must not be rejected because the queue is full:
+    /// a concurrent command or an interrupting message.
     pub fn can_bypass_queue(&self) -> bool {
         match self.kind {
             ArrivalKind::ConcurrentCommand => true,
@@ -74,44 +75,44 @@ impl EventArrival {
     }
 }
 
-/// What kind of event arrives.
+/// Kind of an arriving event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArrivalKind {
     /// A message.
     Message {
-        /// Whether it is addressed to the bot.
+        /// The message is addressed to the bot.
         addressed: bool,
     },
-    /// A command: it is never held back, and never taken into a run.
+    /// A command: never debounced and never ingested into a run.
     Command,
-    /// A command that may run beside a turn.
+    /// A command that may run concurrently with a turn.
     ConcurrentCommand,
-    /// What is no message, or comes with authority of its own: it has a turn of its own after everything that waits, which
-    /// takes nothing along, is taken along by nothing, and interrupts nobody.
+    /// An event that is no message or has its own authority. Gets a turn of its own after all queued events, absorbs
+    /// none of them, is not absorbed, and interrupts no turn.
     Standalone,
 }
 
-/// Whether a turn is going on.
+/// Activity of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionActivity {
-    /// No turn is going on.
+    /// No turn is running.
     Idle,
-    /// A turn is going on.
+    /// A turn is running.
     Busy,
 }
 
-/// What is to be done with an event now.
+/// Decision about an arriving event.
 #[derive(Debug, PartialEq, Eq)]
 pub enum MailboxDecision<T> {
-    /// Nothing: it waits.
+    /// The event is queued.
     Wait,
-    /// It is offered to the run that is going on.
+    /// Offer the event to the current run.
     Steer(T),
-    /// It waits, with the messages it took along, and the run that is going on is to be cancelled.
+    /// The event is queued together with the messages it absorbed; cancel the current run.
     Interrupt,
-    /// It has its turn at once, beside the one that is going on.
+    /// Begin a turn for the event at once, concurrently with the current one.
     RunConcurrently(T),
-    /// It is let go.
+    /// Drop the event.
     Drop(T),
 }
 
@@ -122,152 +123,155 @@ impl<T> Default for SessionMailbox<T> {
 }
 
 impl<T> SessionMailbox<T> {
-    /// An event arrives.
+    /// Admits an event: queues it or returns it with a decision.
     pub fn admit(
         &mut self,
-        item: T,
+        event: T,
         arrival: &EventArrival,
         session: SessionActivity,
         now: Duration,
     ) -> MailboxDecision<T> {
         let addressed = match arrival.kind {
             ArrivalKind::ConcurrentCommand if session == SessionActivity::Busy => {
-                return MailboxDecision::RunConcurrently(item);
+                return MailboxDecision::RunConcurrently(event);
             }
             ArrivalKind::ConcurrentCommand | ArrivalKind::Command | ArrivalKind::Standalone => true,
             ArrivalKind::Message { addressed } => addressed,
         };
-        if let Some(lasts) = arrival.debounce.and_then(|debounce| debounce.active_window) {
-            let is_open = self.active_until.is_some_and(|until| now < until);
+        if let Some(window) = arrival.debounce.and_then(|debounce| debounce.active_window) {
+            let is_active = self.active_until.is_some_and(|until| now < until);
             if addressed {
-                self.active_until = Some(now + lasts);
-            } else if !is_open {
-                return MailboxDecision::Drop(item);
+                self.active_until = Some(now + window);
+            } else if !is_active {
+                return MailboxDecision::Drop(event);
             }
         }
         let is_command = !matches!(arrival.kind, ArrivalKind::Message { .. });
         match (session, arrival.mode) {
-            (SessionActivity::Busy, AdmissionMode::Drop) => return MailboxDecision::Drop(item),
+            (SessionActivity::Busy, AdmissionMode::Drop) => return MailboxDecision::Drop(event),
             _ if arrival.kind == ArrivalKind::Standalone => {}
-            // It does not get ahead of what waits, a command perhaps that is to change what it meets.
+            // Steering must not overtake queued events, such as a command that changes the session first.
             (SessionActivity::Busy, AdmissionMode::Steer) if !is_command && self.is_empty() => {
-                return MailboxDecision::Steer(item);
+                return MailboxDecision::Steer(event);
             }
             (SessionActivity::Busy, AdmissionMode::Interrupt) => {
-                self.interrupt(item, is_command);
+                self.interrupt(event, is_command);
                 return MailboxDecision::Interrupt;
             }
-            // Between two turns: what waits would have its own before it.
+            // Between two turns the queued events would otherwise run first.
             (SessionActivity::Idle, AdmissionMode::Interrupt) if self.is_ready() => {
-                self.interrupt(item, is_command);
+                self.interrupt(event, is_command);
                 return MailboxDecision::Wait;
             }
             _ => {}
         }
         match arrival.debounce {
-            Some(debounce) if !is_command => self.debounce(item, debounce, addressed, now),
-            _ => self.enqueue(item, arrival.mode, is_command),
+            Some(debounce) if !is_command => self.debounce(event, debounce, addressed, now),
+            _ => self.enqueue(event, arrival.mode, is_command),
         }
         MailboxDecision::Wait
     }
 
-    /// A message that interrupts is what is wanted now, and what waits was said before it: so they become one turn. A
-    /// command cannot be part of one: it keeps its place, and with it what came before it.
-    fn interrupt(&mut self, item: T, is_command: bool) {
+    /// Queues an interrupting message. Messages that wait were sent before it and belong to the same request, so they
+    /// are absorbed into its turn. A command cannot share a turn: it keeps its position, and so do the events before
+    /// it.
+    fn interrupt(&mut self, event: T, is_command: bool) {
         if is_command {
-            return self.push_back(item);
+            return self.push_back(event);
         }
-        let stays =
-            self.ready.iter().rposition(|group| group.kind == QueuedTurnKind::Closed).map_or(0, |last| last + 1);
-        let held = self.debounced.take().into_iter().flat_map(|held| held.items);
-        let mut items: Vec<T> = self.ready.drain(stays..).flat_map(|group| group.items).chain(held).collect();
-        items.push(item);
-        self.ready.push_back(QueuedTurn { items, kind: QueuedTurnKind::Interrupting });
+        let first_absorbed =
+            self.ready.iter().rposition(|turn| turn.kind == QueuedTurnKind::Closed).map_or(0, |last| last + 1);
+        let debounced = self.debounced.take().into_iter().flat_map(|messages| messages.events);
+        let ready = self.ready.drain(first_absorbed..).flat_map(|turn| turn.events);
+        let mut events: Vec<T> = ready.chain(debounced).collect();
+        events.push(event);
+        self.ready.push_back(QueuedTurn { events, kind: QueuedTurnKind::Interrupting });
     }
 
-    fn debounce(&mut self, item: T, debounce: DebounceOptions, addressed: bool, now: Duration) {
-        let held = self.debounced.get_or_insert(DebouncedMessages { items: Vec::new(), first_at: now, due_at: now });
-        held.items.push(item);
-        let last = held.first_at + debounce.max_wait;
-        // Nobody waits for an answer to what was not said to the bot, so that waits for as long as it may.
-        held.due_at = if addressed { last.min(now + debounce.quiet_period) } else { held.due_at.max(last) };
+    fn debounce(&mut self, event: T, debounce: DebounceOptions, addressed: bool, now: Duration) {
+        let new = DebouncedMessages { events: Vec::new(), first_at: now, due_at: now };
+        let messages = self.debounced.get_or_insert(new);
+        messages.events.push(event);
+        let latest = messages.first_at + debounce.max_wait;
+        // No reply is expected to an unaddressed message, so it may wait for the maximum time.
+        messages.due_at = if addressed { latest.min(now + debounce.quiet_period) } else { messages.due_at.max(latest) };
     }
 
-    fn enqueue(&mut self, item: T, mode: AdmissionMode, is_command: bool) {
+    fn enqueue(&mut self, event: T, mode: AdmissionMode, is_command: bool) {
         if is_command {
-            return self.push_back(item);
+            return self.push_back(event);
         }
         let kind = if mode == AdmissionMode::Collect { QueuedTurnKind::Collecting } else { QueuedTurnKind::Waiting };
-        match self.ready.back_mut().filter(|group| kind == QueuedTurnKind::Collecting && group.kind == kind) {
-            Some(group) => group.items.push(item),
-            None => self.ready.push_back(QueuedTurn { items: vec![item], kind }),
+        match self.ready.back_mut().filter(|turn| kind == QueuedTurnKind::Collecting && turn.kind == kind) {
+            Some(turn) => turn.events.push(event),
+            None => self.ready.push_back(QueuedTurn { events: vec![event], kind }),
         }
     }
 
-    /// An event that has a turn of its own after everything that waits.
-    pub fn push_back(&mut self, item: T) {
-        self.ready.push_back(QueuedTurn { items: vec![item], kind: QueuedTurnKind::Closed });
+    /// Queues an event for a turn of its own, after all others.
+    pub fn push_back(&mut self, event: T) {
+        self.ready.push_back(QueuedTurn { events: vec![event], kind: QueuedTurnKind::Closed });
     }
 
-    /// Events that were to be part of a run that has ended without them: each has a turn of its own, after what came
-    /// before it and before what came later, or goes along with a message that interrupted the run. `came` says when
-    /// that was.
-    pub fn requeue<K: Ord>(&mut self, items: Vec<T>, came: impl Fn(&T) -> K) {
-        for item in items {
-            let is_later = |other: &T| came(other) > came(&item);
-            let goes_after = |group: &QueuedTurn<T>| match group.kind {
-                QueuedTurnKind::Interrupting => group.items.last().is_some_and(is_later),
-                _ => group.items.first().is_some_and(is_later),
+    /// Queues events that were offered to a run which ended without ingesting them. Each gets a turn of its own in the
+    /// order of arrival, or joins the turn of a message that interrupted the run. `arrival` is the sort key.
+    pub fn requeue<K: Ord>(&mut self, events: Vec<T>, arrival: impl Fn(&T) -> K) {
+        for event in events {
+            let is_later = |other: &T| arrival(other) > arrival(&event);
+            let is_later_turn = |turn: &QueuedTurn<T>| match turn.kind {
+                QueuedTurnKind::Interrupting => turn.events.last().is_some_and(is_later),
+                _ => turn.events.first().is_some_and(is_later),
             };
-            let place = self.ready.iter().position(goes_after).unwrap_or(self.ready.len());
-            match self.ready.get_mut(place).filter(|group| group.kind == QueuedTurnKind::Interrupting) {
-                Some(group) => {
-                    let place = group.items.iter().position(is_later).unwrap_or(group.items.len());
-                    group.items.insert(place, item);
+            let index = self.ready.iter().position(is_later_turn).unwrap_or(self.ready.len());
+            match self.ready.get_mut(index).filter(|turn| turn.kind == QueuedTurnKind::Interrupting) {
+                Some(turn) => {
+                    let index = turn.events.iter().position(is_later).unwrap_or(turn.events.len());
+                    turn.events.insert(index, event);
                 }
-                None => self.ready.insert(place, QueuedTurn { items: vec![item], kind: QueuedTurnKind::Waiting }),
+                None => self.ready.insert(index, QueuedTurn { events: vec![event], kind: QueuedTurnKind::Waiting }),
             }
         }
     }
 
-    /// Events that become one turn, before everything that waits.
-    pub fn push_front(&mut self, items: Vec<T>) {
-        self.ready.push_front(QueuedTurn { items, kind: QueuedTurnKind::Closed });
+    /// Queues events as one turn, before all others.
+    pub fn push_front(&mut self, events: Vec<T>) {
+        self.ready.push_front(QueuedTurn { events, kind: QueuedTurnKind::Closed });
     }
 
-    /// The events of the next turn.
+    /// Removes and returns the events of the next turn.
     pub fn next_turn(&mut self, now: Duration) -> Option<Vec<T>> {
-        if let Some(held) = self.debounced.take_if(|held| held.due_at <= now) {
-            self.ready.push_back(QueuedTurn { items: held.items, kind: QueuedTurnKind::Waiting });
+        if let Some(messages) = self.debounced.take_if(|messages| messages.due_at <= now) {
+            self.ready.push_back(QueuedTurn { events: messages.events, kind: QueuedTurnKind::Waiting });
         }
-        self.ready.pop_front().map(|group| group.items)
+        self.ready.pop_front().map(|turn| turn.events)
     }
 
-    /// When to look again although nothing arrives: a message is due, or the time ends in which others are let in.
+    /// Next time at which the mailbox changes without an arrival: debounced messages are due, or the active window
+    /// ends.
     pub fn next_wakeup(&self) -> Option<Duration> {
-        let due = self.debounced.as_ref().map(|held| held.due_at);
-        due.into_iter().chain(self.active_until).min()
+        let due_at = self.debounced.as_ref().map(|messages| messages.due_at);
+        due_at.into_iter().chain(self.active_until).min()
     }
 
-    /// Forgets a window that has ended.
+    /// Clears an active window that has ended.
     pub fn expire_window(&mut self, now: Duration) {
         self.active_until = self.active_until.filter(|until| now < *until);
     }
 
-    /// Whether a turn can begin.
+    /// Returns true if a turn can begin.
     pub fn is_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// Whether nothing waits.
+    /// Returns true if no events wait.
     pub fn is_empty(&self) -> bool {
         self.ready.is_empty() && self.debounced.is_none()
     }
 
-    /// Everything that waits, to be told something.
+    /// Iterates over all waiting events.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        let held = self.debounced.iter_mut().flat_map(|held| &mut held.items);
-        self.ready.iter_mut().flat_map(|group| &mut group.items).chain(held)
+        let debounced = self.debounced.iter_mut().flat_map(|messages| &mut messages.events);
+        self.ready.iter_mut().flat_map(|turn| &mut turn.events).chain(debounced)
     }
 }
 

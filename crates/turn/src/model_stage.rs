@@ -15,7 +15,7 @@ pub trait ModelStage: Send + Sync + 'static {
     /// Report of the run.
     type Report: Send;
 
-    /// Runs the stage to its end. Every stream event is emitted as it happens.
+    /// Runs the stage to its end and emits every stream event as it occurs.
     async fn run(&self, input: StageInput, turn: &Self::Turn, events: &dyn StageEventSink)
     -> StageReport<Self::Report>;
 }
@@ -33,19 +33,19 @@ pub struct StageInput {
     pub state: TurnState,
 }
 
-/// Receives stream events as they happen.
+/// Receives stream events as they occur.
 #[async_trait]
 pub trait StageEventSink: Send + Sync {
     /// Receives the next event.
     async fn emit(&self, event: &StreamEvent);
 }
 
-/// A model stage that has ended.
+/// Report of a finished model stage.
 #[derive(Debug)]
 pub struct StageReport<R> {
-    /// Its result.
+    /// Result of the stage.
     pub outcome: Result<StageOutcome, TurnError>,
-    /// The report of its run, where one was opened.
+    /// Report of its run, if one was opened.
     pub run: Option<R>,
 }
 
@@ -54,8 +54,8 @@ pub struct StageReport<R> {
 pub enum StageOutcome {
     /// An output.
     Output(String),
-    /// The runner chose to say nothing.
+    /// The runner explicitly sends no reply.
     Silent,
-    /// Neither a plugin nor the built-in gave an output.
+    /// Neither a plugin nor the built-in runner produced an output.
     NoOutput,
 }

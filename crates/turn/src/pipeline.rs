@@ -19,7 +19,7 @@ use crate::{
     TurnReport,
 };
 
-/// Pipeline that every event takes.
+/// Pipeline that processes every event.
 pub struct TurnPipeline<S> {
     hooks: HookRuntime,
     stage: S,
@@ -33,13 +33,13 @@ struct StageOutput {
 }
 
 impl<S: ModelStage> TurnPipeline<S> {
-    /// A pipeline over these hooks, for a workspace.
+    /// Creates a pipeline over these hooks, for a workspace.
     pub fn new(hooks: HookRuntime, stage: S, workspace: &str) -> Self {
         Self { hooks, stage, workspace: Arc::from(workspace) }
     }
 
-    /// Takes one event through the stages. An error that no stage handles is logged, reported to the observers, and
-    /// returned with everything that the turn produced before it.
+    /// Processes one event. An error that no stage handles is logged, reported to the observers, and returned with
+    /// everything that the turn produced before it.
     pub async fn process(
         &self,
         inbound: InboundEvent,
@@ -72,9 +72,9 @@ impl<S: ModelStage> TurnPipeline<S> {
         let prompt = build_prompt(&self.hooks, inbound, session, &state).await?;
         let input = StageInput { inbound: inbound.clone(), session: session.clone(), prompt, state };
         let relay = StageEventRelay::new(&self.hooks, inbound, notice, context.reply_target);
-        let ended = self.stage.run(input.clone(), context.turn, &relay).await;
-        report.run = ended.run;
-        let output = self.stage_output(&input, ended.outcome, notice).await;
+        let stage_report = self.stage.run(input.clone(), context.turn, &relay).await;
+        report.run = stage_report.run;
+        let output = self.stage_output(&input, stage_report.outcome, notice).await;
         let output = self.save_state(&input, output, relay).await?;
         for outbound in self.render_outbound(&input, &output).await? {
             if let Some(outbound) = context.reply_target.route_outbound(outbound) {
@@ -84,7 +84,7 @@ impl<S: ModelStage> TurnPipeline<S> {
         Ok(output.text.to_string())
     }
 
-    /// The workspace, then every plugin's map: the lowest priority first, so that the highest wins a key.
+    /// Merges the workspace and the maps of all plugins, the lowest priority first, so that the highest wins a key.
     async fn load_state(&self, inbound: &InboundEvent, session: &SessionId) -> Result<TurnState, TurnError> {
         let state = TurnState::new();
         state.set(TurnState::WORKSPACE_KEY, self.workspace.as_ref());
@@ -110,7 +110,7 @@ impl<S: ModelStage> TurnPipeline<S> {
         })
     }
 
-    /// Runs `save_state`, whatever became of the model stage: there was a prompt.
+    /// Runs `save_state`, after success and failure of the model stage alike.
     async fn save_state(
         &self,
         input: &StageInput,
@@ -134,18 +134,18 @@ impl<S: ModelStage> TurnPipeline<S> {
         };
         let saved = self.hooks.call_all_despite_failures::<SaveState>(&args).await;
         if let (Err(_), Err(failure)) = (&stage, &saved) {
-            tracing::warn!(plugin = %failure.plugin, reason = %failure.reason, "save_state failed after the turn had");
+            tracing::warn!(plugin = %failure.plugin, reason = %failure.reason, "save_state failed after the turn had failed");
         }
         let output = stage?;
         saved?;
         Ok(output)
     }
 
-    /// Tells the observers that there is no output. The turn continues with the prompt or, for parts, the inbound text.
+    /// Reports the missing output to the observers and falls back to the prompt or, for parts, the inbound text.
     async fn fall_back_to_prompt(&self, input: &StageInput, notice: &NoticeRequest) -> String {
-        let words: Arc<str> = Arc::from("no plugin gave any model output");
-        let fault = ErrorReport { detail: Arc::clone(&words), public: words };
-        self.hooks.notify_error(ErrorStage::RunModel, fault, Some(input.inbound.clone()), notice).await;
+        let message: Arc<str> = Arc::from("no plugin produced a model output");
+        let error = ErrorReport { detail: Arc::clone(&message), public: message };
+        self.hooks.notify_error(ErrorStage::RunModel, error, Some(input.inbound.clone()), notice).await;
         let (text, origin) = match input.prompt.0.as_ref() {
             Content::Text(prompt) => (prompt.clone(), "the prompt"),
             Content::Parts(_) => (input.inbound.input.plain_text().to_owned(), "the inbound text"),
@@ -154,7 +154,7 @@ impl<S: ModelStage> TurnPipeline<S> {
         text
     }
 
-    /// Every plugin's messages, one batch after another; none at all means one with the model output.
+    /// Concatenates the messages of all plugins; without any, renders the model output as one message.
     async fn render_outbound(
         &self,
         input: &StageInput,
@@ -185,7 +185,7 @@ impl<S: ModelStage> TurnPipeline<S> {
         Ok(outbounds)
     }
 
-    /// Passes a message to every plugin, each of which answers whether it sent or staged it.
+    /// Passes a message to every plugin and collects which of them sent or staged it.
     pub async fn dispatch_outbound(
         &self,
         inbound: &InboundEvent,
@@ -199,7 +199,8 @@ impl<S: ModelStage> TurnPipeline<S> {
     }
 }
 
-/// The first plugin's prompt; nothing, or an empty one it chose, means the inbound text.
+/// Builds the prompt: the value of the first plugin that returns one, or the inbound text if there is none or it is
+/// empty.
 pub async fn build_prompt(
     hooks: &HookRuntime,
     inbound: &InboundEvent,
@@ -207,8 +208,8 @@ pub async fn build_prompt(
     state: &TurnState,
 ) -> Result<PromptContent, HookError> {
     let args = BuildPromptArgs { message: inbound.clone(), session_id: session.clone(), state: state.clone() };
-    let chosen = hooks.call_first::<BuildPrompt>(&args).await?.map(|decided| decided.value);
-    if let Some(prompt) = chosen.filter(|prompt| !prompt.is_empty()) {
+    let prompt = hooks.call_first::<BuildPrompt>(&args).await?.map(|decision| decision.value);
+    if let Some(prompt) = prompt.filter(|prompt| !prompt.is_empty()) {
         return Ok(prompt.into());
     }
     let text = inbound.input.plain_text();
@@ -237,7 +238,7 @@ impl<'a> StageEventRelay<'a> {
         Self { hooks, inbound, notice, target, text: Mutex::default(), is_finished: AtomicBool::new(false) }
     }
 
-    /// Emits a final event for a stage that was broken off without one, as a cancelled stage is.
+    /// Emits a final event for a stage that ended without one, such as a cancelled stage.
     async fn finish(&self) {
         if self.is_finished.load(Ordering::Relaxed) {
             return;
@@ -259,10 +260,10 @@ impl StageEventSink for StageEventRelay<'_> {
                 self.text.lock().unwrap_or_else(PoisonError::into_inner).push_str(delta);
             }
             StreamEvent::Error { message } => {
-                let words: Arc<str> = Arc::from(message.as_str());
-                let fault = ErrorReport { detail: Arc::clone(&words), public: words };
+                let message: Arc<str> = Arc::from(message.as_str());
+                let error = ErrorReport { detail: Arc::clone(&message), public: message };
                 let inbound = Some(self.inbound.clone());
-                self.hooks.notify_error(ErrorStage::RunModel, fault, inbound, self.notice).await;
+                self.hooks.notify_error(ErrorStage::RunModel, error, inbound, self.notice).await;
             }
             StreamEvent::Reasoning { .. }
             | StreamEvent::ToolCall { .. }

@@ -249,7 +249,7 @@ async fn g04_a_full_queue_gives_a_notice_and_other_sessions_continue() {
     phone.wait_until_sent(1).await;
     let settled = fixture.outcome(&one_more).await.expect("the event is settled at once");
     assert!(matches!(settled, Outcome::Failed { .. }), "{settled:?}");
-    assert!(phone.sent()[0].contains("too many messages wait"), "{:?}", phone.sent());
+    assert!(phone.sent()[0].contains("too many messages are waiting"), "{:?}", phone.sent());
     assert_others_progress(&phone, &host, &faulty_turn).await;
     barrier.release();
     assert!(matches!(faulty_turn.await.unwrap().outcome, Some(Outcome::Replied { .. })));

@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::host_fixture::{HostFixture, boxed_plugin, hold_tool_plugin, submit};
 use crate::test_channel::{ChannelFuture, ChannelRequest, TestChannel};
 
-const QUEUE_FULL_NOTICE: &str = "too many messages wait in this conversation; please send this one again later";
+const QUEUE_FULL_NOTICE: &str = "too many messages are waiting in this conversation; please send this one again later";
 
 /// Log of hook calls.
 #[derive(Clone, Default)]

@@ -1,4 +1,4 @@
-//! One call of the run API: who serves it, and the future that its caller holds.
+//! One call of the run API: the backend that serves it, and the future that its caller holds.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -11,20 +11,19 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, future};
 
-/// The one entry through which calls of the run API reach the host: from a runner in this process, or from a proxy that
-/// speaks for a runner elsewhere.
+/// Single entry point for calls of the run API: from a runner in this process, or from the proxy of a runner elsewhere.
 pub trait RunApiBackend: Send + Sync + 'static {
-    /// Serves a call, if the grant of the run allows it. The future does nothing until it is polled.
+    /// Serves a call if the grant of the run allows it. The future does nothing until it is polled.
     fn call(&self, request: ApiRequest) -> BoxFuture<'_, Result<ApiReply, ApiError>>;
 
-    /// The model that a call without one goes to.
+    /// Model for calls that name none.
     fn default_model(&self) -> ModelId;
 }
 
-/// Answer to a call that is read item by item.
+/// Reply that is read item by item.
 pub type ApiStream<T> = BoxStream<'static, Result<T, ApiError>>;
 
-/// Answer to a call.
+/// Reply to a call.
 #[allow(clippy::large_enum_variant, reason = "a reply is moved once, from the host to the caller")]
 pub enum ApiReply {
     /// One response.
@@ -34,12 +33,12 @@ pub enum ApiReply {
 }
 
 impl ApiReply {
-    /// A stream of typed items as an answer.
+    /// Wraps a stream of typed items.
     pub(super) fn from_stream<T: Send + 'static>(items: ApiStream<T>, wrap: fn(T) -> ApiResponse) -> Self {
         Self::Stream(items.map_ok(wrap).boxed())
     }
 
-    /// The typed items of an answer, if it is a stream.
+    /// Typed items of a reply that is a stream.
     pub(super) fn into_stream<T: Send + 'static>(self, unwrap: fn(ApiResponse) -> Option<T>) -> Option<ApiStream<T>> {
         match self {
             Self::Response(_) => None,
@@ -51,7 +50,7 @@ impl ApiReply {
     }
 }
 
-/// A method of the run API, as a type.
+/// Method of the run API, as a type.
 pub trait RunApiMethod: Send + Sync + 'static {
     /// The method.
     const METHOD: ApiMethod;
@@ -60,14 +59,14 @@ pub trait RunApiMethod: Send + Sync + 'static {
     /// Its response, or the stream of its items.
     type Reply: Send + 'static;
 
-    /// The answer in the form that all methods share.
+    /// Converts the typed reply to the form that all methods share.
     fn into_reply(reply: Self::Reply) -> ApiReply;
 
-    /// The typed answer; none if it belongs to another method.
+    /// Typed reply; `None` if the reply belongs to another method.
     fn from_reply(reply: ApiReply) -> Option<Self::Reply>;
 }
 
-/// A call that was made through the facade. It is served while it is polled, and ends when it is dropped.
+/// Call that was made through the facade. The call is served while the future is polled and ends when it is dropped.
 #[must_use = "a call does nothing until it is awaited"]
 pub struct PendingCall<'a, M> {
     reply: BoxFuture<'a, Result<ApiReply, ApiError>>,
@@ -89,9 +88,9 @@ impl<M: RunApiMethod> Future for PendingCall<'_, M> {
     }
 }
 
-/// Failure of a backend that answers another method than the one that was called.
+/// Error for a backend that replies to another method than the called one.
 fn mismatched_reply() -> ApiError {
-    ApiError::new(ApiErrorCode::RuntimeError, "the answer belongs to another method")
+    ApiError::new(ApiErrorCode::RuntimeError, "the reply belongs to another method")
 }
 
 #[cfg(test)]
@@ -107,7 +106,7 @@ mod tests {
     use super::{ApiReply, RunApiBackend};
     use crate::contracts::RunApi;
 
-    /// A backend that gives every call the same kind of answer.
+    /// Backend that computes every reply with one function.
     struct FixedBackend(fn(ApiRequest) -> ApiReply);
 
     impl RunApiBackend for FixedBackend {
@@ -120,12 +119,12 @@ mod tests {
         }
     }
 
-    fn api(answer: fn(ApiRequest) -> ApiReply) -> RunApi {
-        RunApi::new("run".into(), "session".into(), CancellationToken::new(), Arc::new(FixedBackend(answer)))
+    fn api(reply: fn(ApiRequest) -> ApiReply) -> RunApi {
+        RunApi::new("run".into(), "session".into(), CancellationToken::new(), Arc::new(FixedBackend(reply)))
     }
 
     #[tokio::test]
-    async fn k04_the_facade_makes_the_request_and_reads_the_response_of_its_method() {
+    async fn k04_facade_builds_the_request_and_reads_the_response_of_its_method() {
         let api = api(|request| match request {
             ApiRequest::ToolsRefuseCommand(call) => {
                 assert_eq!((call.raw.as_str(), call.reason.as_str()), ("x", "no"));
@@ -140,14 +139,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn k04_the_facade_reads_the_items_of_a_stream() {
+    async fn k04_facade_reads_the_items_of_a_stream() {
         let items = |_| {
             let events = [ModelEvent::Text("a".to_owned()), ModelEvent::Stop];
             ApiReply::Stream(stream::iter(events.map(ApiResponse::ModelsStream).map(Ok)).boxed())
         };
-        let answer = api(items).models.stream(ModelCall::default()).await.unwrap();
-        let events: Vec<ModelEvent> = answer.try_collect().await.unwrap();
+        let reply = api(items).models.stream(ModelCall::default()).await.unwrap();
+        let events: Vec<ModelEvent> = reply.try_collect().await.unwrap();
         assert_eq!(events, [ModelEvent::Text("a".to_owned()), ModelEvent::Stop]);
-        assert!(api(items).models.invoke(ModelCall::default()).await.is_err(), "it answers with one response");
+        assert!(
+            api(items).models.invoke(ModelCall::default()).await.is_err(),
+            "a stream is no reply to a method with one response"
+        );
     }
 }

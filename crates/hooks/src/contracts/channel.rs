@@ -1,4 +1,4 @@
-//! Channels: where people are.
+//! Channels: connections to the platforms on which people write.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,186 +13,189 @@ use serde_json::Value;
 
 use crate::InboundEvent;
 
-/// A way in and out of the host.
+/// Connection to a platform: submits its events to the host and sends the replies.
 #[async_trait]
 pub trait Channel: Send + Sync + 'static {
-    /// Its name.
+    /// Name of the channel.
     fn name(&self) -> ChannelName;
 
-    /// What it can do.
+    /// Capabilities of the channel.
     fn capabilities(&self) -> ChannelCapabilities;
 
-    /// What it can do on its platform beside sending messages. Asked once, when the host starts.
+    /// Actions on the platform other than sending messages. Called once, when the host starts.
     fn actions(&self) -> Vec<ActionSpec> {
         Vec::new()
     }
 
-    /// How it wants what it hears taken in. The configuration and the binding may say otherwise.
+    /// Default intake options for events of this channel. The configuration and the binding may override them.
     fn intake_options(&self) -> IntakeOptions {
         IntakeOptions::default()
     }
 
-    /// Begins to listen and hands what it hears to the gateway, until it is stopped. One that only sends returns at once.
+    /// Listens and submits events to the gateway until the channel is stopped. A channel that only sends returns at
+    /// once.
     async fn start(&self, gateway: Arc<dyn Gateway>) -> Result<(), ChannelError>;
 
-    /// Stops listening: takes nothing more, and lets [`start`](Self::start) return when what it took is answered. A host
-    /// that must end does not wait for that.
+    /// Stops listening: submits no further events, and lets [`start`](Self::start) return once the submitted ones are
+    /// answered. A host that must exit does not wait for that.
     async fn stop(&self) -> Result<(), ChannelError>;
 
-    /// Sends a final message. A message that may have been sent before says so ([`Outbound::is_possible_duplicate`]).
+    /// Sends a final message. A message that may have been sent before is marked with
+    /// [`OutboundMessage::is_possible_duplicate`].
     async fn send(&self, message: &OutboundMessage) -> Result<(), ChannelError>;
 
-    /// Answers a caller that waits, once for each of its events, whatever became of it. Only asked of a channel whose
-    /// [callers wait](ChannelCapabilities::caller_waits).
+    /// Replies to a waiting caller, once for each of its events, whatever the outcome. Only called for a channel
+    /// [with waiting callers](ChannelCapabilities::has_waiting_callers).
     ///
-    /// It may take as long as the caller takes; it fails when the caller is gone, which only the channel can know. A host
-    /// that must end drops the future: what was not given away by then must not be given away later.
-    async fn reply(&self, answer: &ChannelReply) -> Result<(), ChannelError> {
-        for message in &answer.messages {
+    /// May take as long as the caller takes to read the reply, and fails when the caller has disconnected, which only
+    /// the channel can detect. A host that must exit drops the future: a reply that is not delivered by then must not
+    /// be delivered later.
+    async fn reply(&self, reply: &ChannelReply) -> Result<(), ChannelError> {
+        for message in &reply.messages {
             self.send(message).await?;
         }
         Ok(())
     }
 
-    /// Is told that what became of the event of a caller that waits cannot be recorded for now, as on a full disk, and why.
-    /// The event is kept, and its [answer](Self::answer) comes when there is one. It is told once for each event.
-    async fn notify_delayed(&self, event: &InboundEvent, why: &IntakeError) -> Result<(), ChannelError> {
-        let _ = (event, why);
+    /// Notifies a waiting caller that the outcome of its event cannot be recorded for now, for example because the disk
+    /// is full. The event is stored, and its [reply](Self::reply) follows later. Called once for each event.
+    async fn notify_delayed(&self, event: &InboundEvent, cause: &IntakeError) -> Result<(), ChannelError> {
+        let _ = (event, cause);
         Ok(())
     }
 
-    /// Is told what happens while the model stage is still running. `message` is the inbound the turn serves.
+    /// Receives stream events while the model stage is running. `message` is the event that the turn serves.
     async fn on_stream_event(&self, event: &StreamEvent, message: &InboundEvent) -> Result<(), ChannelError> {
         let _ = (event, message);
         Ok(())
     }
 
-    /// Does one of its [actions](Self::actions), and gives what the platform said.
+    /// Performs one of the channel's [actions](Self::actions) and returns the response of the platform.
     ///
-    /// It is asked once for each action, whatever becomes of it: one that fails is not tried again, and of one that broke
-    /// off nobody knows whether it was done, which the error should say ([`Fate::Unknown`]). A host that waits no longer
-    /// drops the future.
+    /// Called at most once for each action: a failed action is not retried. If the connection broke before the platform
+    /// responded, the error should say that the effect is unknown ([`ChannelErrorKind::Unknown`]). A host that stops
+    /// waiting drops the future.
     async fn perform_action(&self, action: &PlatformAction) -> Result<Value, ChannelError> {
-        Err(ChannelError::permanent(self.name(), format!("it has no action {}", action.name)))
+        Err(ChannelError::permanent(self.name(), format!("no such action: {}", action.name)))
     }
 }
 
-/// Something that a run wants done on the platform.
+/// Action that a run requests on the platform.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlatformAction {
-    /// What names it on the tape. No other action has the same: a platform that knows such keys may be given it.
+    /// Unique id of the action on the tape; usable as an idempotency key where the platform supports one.
     pub id: ActionId,
-    /// What is to be done, as the channel calls it.
+    /// Name of the action, from [`Channel::actions`].
     pub name: String,
-    /// With what; it fits the schema that the channel gave.
+    /// Arguments, valid for the schema of the action.
     pub arguments: JsonObject,
-    /// The event that the run serves: it says in which conversation.
+    /// Event that the run serves; identifies the conversation.
     pub event: Event,
 }
 
-/// What a channel can do.
+/// Capabilities of a channel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ChannelCapabilities {
-    /// It shows stream events; others are only sent final messages.
+    /// The channel shows stream events. Other channels only get final messages.
     pub streaming: bool,
-    /// Whoever sent a message waits for its answer, on a connection that ends with the process. What could not be
-    /// answered while it was there is nobody else's: it is kept, and given to whoever sends the same event again.
+    /// The sender of a message waits for the reply on a connection that ends with the process. A reply that could not
+    /// be delivered on it is stored and returned when the same event is submitted again.
     pub has_waiting_callers: bool,
 }
 
-/// How what a channel hears is taken in.
+/// Intake of events from a channel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IntakeOptions {
-    /// What a message does that comes while a turn is going on.
+    /// Treatment of a message that arrives while a turn is running.
     pub admission: Option<AdmissionMode>,
-    /// Whether messages are collected for a while before a turn begins.
+    /// Debouncing of messages before a turn begins.
     pub debounce: Option<DebounceOptions>,
 }
 
-/// Messages that follow one another closely become one turn. Commands are never held back.
+/// Debouncing: messages in quick succession become one turn. Commands are never delayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DebounceOptions {
-    /// How long nobody may say anything before the turn begins.
+    /// Time without a further message before the turn begins.
     pub quiet_period: Duration,
-    /// How long the first message waits at most.
+    /// Maximum delay of the first message.
     pub max_wait: Duration,
-    /// How long after a message that was addressed to the bot others are taken for part of the conversation. One that
-    /// is not addressed to it is let go outside that time. Absent: every message is taken.
+    /// Time after a message to the bot during which unaddressed messages count as part of the conversation. Outside of
+    /// this window they are dropped. `None`: every message is accepted.
     pub active_window: Option<Duration>,
 }
 
-/// What became of the event of a caller that waits.
+/// Outcome of an event, for a waiting caller.
 #[derive(Debug, Clone)]
 pub struct ChannelReply {
-    /// The event, with whatever the channel let ride along.
+    /// The event, with the runtime objects that the channel attached.
     pub event: InboundEvent,
-    /// Its session.
+    /// Session of the event.
     pub session: SessionId,
-    /// How it ended.
+    /// Outcome of the event.
     pub outcome: Outcome,
-    /// The run that ended it, if there was one.
+    /// Run that settled the event, if any.
     pub run_id: Option<RunId>,
-    /// The messages to be sent, in order. The outcome of a reply has their texts too.
+    /// Messages to be sent, in order. The outcome of a reply has their texts too.
     pub messages: Vec<OutboundMessage>,
-    /// The event had been accepted before: this is what became of it then.
+    /// The event was accepted before; the outcome is the earlier one.
     pub is_duplicate: bool,
 }
 
-/// Where a channel hands what it hears.
+/// Intake of the host for the events of channels.
 pub trait Gateway: Send + Sync + 'static {
-    /// Takes an event in. When the future is done, the event is durable or was refused; its turn comes later. One whose
-    /// sender [hears only the answer](crate::HearsOnlyAnswer) is durable with that.
+    /// Submits an event. When the future completes, the event is durable or was rejected; its turn follows later. An
+    /// event with a [reply-only caller](crate::ReplyOnlyCaller) becomes durable with its reply.
     ///
-    /// Events of one conversation are accepted in the order of these calls, not of the futures' progress.
+    /// Events of one conversation are accepted in the order of these calls, not in the order in which the futures
+    /// progress.
     fn submit(&self, event: InboundEvent) -> BoxFuture<'static, Result<(), IntakeError>>;
 }
 
-/// Why an event was not accepted: nothing of it was kept. Or why it waits for its outcome.
+/// Reason why an event was rejected, in which case nothing of it is stored, or why its outcome is delayed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct IntakeError {
-    /// The stable code, which has a page in the documentation.
+    /// Stable code with a page in the documentation.
     pub code: ErrorCode,
-    /// What happened, fit to be shown.
+    /// Message for users.
     pub message: String,
 }
 
-/// Why a channel could not do what it was asked.
+/// Failure of a channel to send a message or to perform an action.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("channel {channel}: {message}")]
 pub struct ChannelError {
     /// The channel.
     pub channel: ChannelName,
-    /// What happened.
+    /// Description of the failure.
     pub message: String,
-    /// What is known about the message that was to be sent, or the action that was to be done.
+    /// Known effect on the platform.
     pub kind: ChannelErrorKind,
 }
 
-/// What is known about a message that a channel could not send, or an action that it could not do. An action is never
-/// tried again.
+/// Known effect of a failed message or action on the platform. Only messages are retried, never actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChannelErrorKind {
-    /// It was not sent; it can be tried again.
+    /// Not sent; can be retried.
     NotSent,
-    /// It was not sent and never will be: the chat is gone, the platform does not take it.
+    /// Not sent, and a retry would fail too: the chat is gone, or the platform rejects the message.
     Permanent,
-    /// It may have been sent: the connection broke before the platform had answered.
+    /// Possibly sent: the connection broke before the platform responded.
     Unknown,
 }
 
 impl ChannelError {
-    /// A failure after which it can be tried again.
+    /// Creates a failure that can be retried.
     pub fn new(channel: ChannelName, message: impl Into<String>) -> Self {
         Self { channel, message: message.into(), kind: ChannelErrorKind::NotSent }
     }
 
-    /// A failure that will not go away.
+    /// Creates a failure that a retry cannot resolve.
     pub fn permanent(channel: ChannelName, message: impl Into<String>) -> Self {
         Self { kind: ChannelErrorKind::Permanent, ..Self::new(channel, message) }
     }
 
-    /// A failure that leaves it open whether the message was sent.
+    /// Creates a failure with an unknown effect.
     pub fn unknown(channel: ChannelName, message: impl Into<String>) -> Self {
         Self { kind: ChannelErrorKind::Unknown, ..Self::new(channel, message) }
     }

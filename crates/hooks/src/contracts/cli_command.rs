@@ -1,4 +1,4 @@
-//! Commands of the command line that a plugin adds.
+//! Subcommands of the command line that a plugin adds.
 
 use std::fmt;
 use std::future::Future;
@@ -8,21 +8,21 @@ use futures::future::BoxFuture;
 
 use crate::BoxError;
 
-/// What a command does with its arguments.
+/// Function that runs a command with its arguments.
 type CliCommandHandler = Arc<dyn Fn(Vec<String>) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync>;
 
-/// A command of the command line: `capstan NAME ARGUMENTS`.
+/// Subcommand of the command line: `capstan NAME ARGUMENTS`.
 #[derive(Clone)]
 pub struct CliCommand {
-    /// Its name.
+    /// Name of the command.
     pub name: String,
-    /// What it is for, in a line.
+    /// One line of help.
     pub about: String,
     run: CliCommandHandler,
 }
 
 impl CliCommand {
-    /// A command and what it does with the arguments after its name.
+    /// Creates a command; `run` gets the arguments after its name.
     pub fn new<F, Fut>(name: impl Into<String>, about: impl Into<String>, run: F) -> Self
     where
         F: Fn(Vec<String>) -> Fut + Send + Sync + 'static,
@@ -31,7 +31,7 @@ impl CliCommand {
         Self { name: name.into(), about: about.into(), run: Arc::new(move |arguments| Box::pin(run(arguments))) }
     }
 
-    /// Runs it.
+    /// Runs the command.
     pub async fn run(&self, arguments: Vec<String>) -> Result<(), BoxError> {
         (self.run)(arguments).await
     }

@@ -1,41 +1,41 @@
-//! Sources of knowledge, and what they are asked.
+//! Knowledge sources and their queries.
 
 use async_trait::async_trait;
 use capstan_protocol::run_api::{KnowledgeBase, KnowledgePassage};
 
-/// A knowledge base that can be asked. Plugins bring theirs with `provide_knowledge`; whether a run may ask it is decided
-/// before it hears of the question.
+/// Knowledge base that can be queried. Plugins provide theirs with `provide_knowledge`. The host checks the grant of a
+/// run before it passes a query on.
 #[async_trait]
 pub trait KnowledgeSource: Send + Sync + 'static {
-    /// What it is. The id is what bindings grant, and stays the same as long as the host runs.
+    /// Id and description. Bindings grant the id, which does not change while the host runs.
     fn knowledge_base(&self) -> KnowledgeBase;
 
-    /// What fits a question best, the best first. The same question gives the same order as long as the source stays as it
-    /// is.
-    async fn retrieve(&self, question: KnowledgeQuery) -> Result<RetrievedPassages, KnowledgeError>;
+    /// Retrieves passages, the best match first. The order is stable for the same query as long as the source does not
+    /// change.
+    async fn retrieve(&self, query: KnowledgeQuery) -> Result<RetrievedPassages, KnowledgeError>;
 }
 
-/// What a source is asked.
+/// Query to a knowledge source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KnowledgeQuery {
-    /// The words of the question.
+    /// Text to search for.
     pub text: String,
-    /// How many of the best passages are known already.
+    /// Number of passages to skip.
     pub offset: usize,
-    /// How many after those are wanted at most.
+    /// Maximum number of passages to return.
     pub limit: usize,
 }
 
-/// What a source says to a question.
+/// Result of a query.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RetrievedPassages {
-    /// The passages, the best first.
+    /// Passages, the best match first.
     pub passages: Vec<KnowledgePassage>,
-    /// What of the source was not looked at and why, in words; none where all of it was.
+    /// Description of the parts of the source that were not searched, and the reason; `None` if all were.
     pub left_out: Option<String>,
 }
 
-/// Why a source has no answer. Its words reach the runner: they name no path of the machine.
+/// Failure of a query. The message is returned to the runner and must not name paths of the machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct KnowledgeError(pub String);

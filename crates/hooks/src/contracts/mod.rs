@@ -1,4 +1,4 @@
-//! Contracts of what a plugin provides, and the run API through which a runner reaches the host.
+//! Contracts of the objects that a plugin provides, and the run API through which a runner reaches the host.
 
 mod api_call;
 mod channel;

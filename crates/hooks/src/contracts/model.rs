@@ -1,4 +1,4 @@
-//! Models behind one trait.
+//! Contract of model providers.
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -15,62 +15,62 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::ModelResultStream;
 
-/// A provider of models, chosen by the part of a model id before the colon.
+/// Provider of models, selected by the part of a model id before the colon.
 #[async_trait]
 pub trait ModelProvider: Send + Sync + 'static {
-    /// The name before the colon, such as `openai`.
+    /// Name before the colon, such as `openai`.
     fn name(&self) -> &str;
 
-    /// Sends a request. The stream ends after [`ModelEvent::Stop`]; one that ends without it was cut off. Dropping it
-    /// cancels the call.
+    /// Sends a request. The stream ends after [`ModelEvent::Stop`]; a stream that ends without it is incomplete.
+    /// Dropping the stream cancels the call.
     async fn stream(&self, request: &ModelRequest) -> Result<ModelStream, ModelError>;
 
-    /// The body that [`stream`](Self::stream) sends for this request: a pure function, so that it can be recorded
-    /// before it is sent. A provider that says nothing here is recorded in the form of `OpenAI` chat.
+    /// Body that [`stream`](Self::stream) sends for this request. A pure function, so that the body can be recorded
+    /// before it is sent. If `None`, the request is recorded in the `OpenAI` chat format.
     fn request_body(&self, _request: &ModelRequest) -> Option<RequestBody> {
         None
     }
 
-    /// The same as [`stream`](Self::stream) with the text of the [`body`](Self::body) that was made and recorded, if there is
-    /// one. Says before each wait for another try why and how long it waits.
+    /// Like [`stream`](Self::stream), with the recorded text of the [body](Self::request_body), if there is one. Calls
+    /// the observer before each retry delay.
     async fn send_recorded(
         &self,
         request: &ModelRequest,
         _body: Option<RequestBodyText>,
-        _waits: RetryObserver<'_>,
+        _observer: RetryObserver<'_>,
     ) -> Result<ModelStream, ModelError> {
         self.stream(request).await
     }
 }
 
-/// The body of a request as a provider receives it, with its lists apart: they grow, and are kept item by item.
+/// Body of a request as a provider receives it. Its lists are separate because they grow and are recorded item by item.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RequestBody {
-    /// Everything but the lists, the system prompt included where a provider has it apart.
+    /// All other fields, including the system prompt if the provider has a separate field for it.
     pub rest: JsonObject,
-    /// The tools; the key is not sent when there are none.
+    /// Tools; the key is omitted if there are none.
     pub tools: ToolList,
-    /// What the provider calls the conversation: `messages`, `contents`, `input`.
+    /// Key of the conversation: `messages`, `contents` or `input`, depending on the provider.
     pub messages_key: String,
-    /// The conversation.
+    /// Messages of the conversation.
     pub messages: Vec<Value>,
 }
 
 impl RequestBody {
-    /// The whole body as it is sent.
+    /// Complete body as it is sent.
     pub fn to_text(&self) -> RequestBodyText {
-        // Neither a key that is no text nor a failing writer is there, which is all that could fail.
+        // Serialization fails only for keys that are not strings and for failing writers; neither occurs here.
         RequestBodyText(serde_json::to_string(self).unwrap_or_default())
     }
 
-    /// Whether a list of the body has this key: then nothing else has.
+    /// Returns true for the keys of the lists, which `rest` must not contain.
     fn is_list_key(&self, key: &str) -> bool {
         key == self.messages_key || (key == TOOLS_KEY && !self.tools.is_empty())
     }
 
-    /// Adds what has no place in its lists, which stay as they are.
-    pub fn edit_rest(&mut self, add: impl FnOnce(&mut JsonObject)) {
-        add(&mut self.rest);
+    /// Edits the fields other than the lists. Keys of the lists are removed again.
+    pub fn edit_rest(&mut self, edit: impl FnOnce(&mut JsonObject)) {
+        edit(&mut self.rest);
         let mut rest = std::mem::take(&mut self.rest);
         rest.retain(|key, _| !self.is_list_key(key));
         self.rest = rest;
@@ -79,7 +79,7 @@ impl RequestBody {
 
 const TOOLS_KEY: &str = "tools";
 
-/// The whole body. The tools stand before the conversation, as providers cache prompts.
+/// Serializes the complete body. Tools come before the conversation, because providers cache prompts by prefix.
 impl Serialize for RequestBody {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut body = serializer.serialize_map(None)?;
@@ -94,7 +94,7 @@ impl Serialize for RequestBody {
     }
 }
 
-/// The text of a [`RequestBody`]. There is no other way to have one, so nothing is sent that was never a body.
+/// Text of a [`RequestBody`]. Can only be made from a body, so that only bodies are sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestBodyText(String);
 
@@ -104,7 +104,7 @@ impl From<RequestBodyText> for String {
     }
 }
 
-/// The tools of a body. They are many, and in most requests the same ones: their text is written once.
+/// Tools of a body. Serialized once, because the list is long and the same in most requests.
 ///
 /// ```
 /// use capstan_hooks::contracts::ToolList;
@@ -120,7 +120,7 @@ pub struct ToolList(Arc<SharedToolList>);
 #[derive(Debug, Default)]
 struct SharedToolList {
     values: Vec<Value>,
-    /// Nothing where they cannot be written, which does not happen.
+    /// Cached text; `None` if serialization failed.
     text: OnceLock<Option<Box<RawValue>>>,
 }
 
@@ -153,33 +153,33 @@ impl Serialize for ToolList {
     }
 }
 
-/// Is told of each wait of a provider for another try: why it waits, and how long.
+/// Called before each retry of a provider, with the error and the delay.
 pub type RetryObserver<'a> = &'a (dyn Fn(&ModelError, Duration) + Send + Sync);
 
-/// What a model emits, in order.
+/// Events of a model, in order.
 pub type ModelStream = BoxStream<'static, Result<ModelEvent, ModelError>>;
 
-/// Why a model did not answer. The message names provider and status, and holds neither the key nor the prompt.
+/// Failure of a model call. The message names provider and status, and contains neither the key nor the prompt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ModelError {
-    /// What kind of failure it is.
+    /// Kind of failure.
     pub kind: ModelErrorKind,
-    /// What happened.
+    /// Description of the failure.
     pub message: String,
 }
 
 impl ModelError {
-    /// A failure of this kind.
+    /// Creates a failure of this kind.
     pub fn new(kind: ModelErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
 }
 
-/// The kinds of failure.
+/// Kind of a model failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, CodedError)]
 pub enum ModelErrorKind {
-    /// Nobody answered at the address.
+    /// No server answered at the address.
     #[code(ModelUnreachable)]
     Unreachable,
     /// The key is missing or was refused.
@@ -188,37 +188,37 @@ pub enum ModelErrorKind {
     /// No such provider or model.
     #[code(ModelUnknown)]
     UnknownModel,
-    /// The provider asks to come back later.
+    /// The provider limits the rate of requests.
     #[code(ModelRateLimited)]
     RateLimited,
-    /// The request is longer than the model takes.
+    /// The request exceeds the context window of the model.
     #[code(ModelContextOverflow)]
     ContextOverflow,
     /// The provider refused the request.
     #[code(ModelRejected)]
     Rejected,
-    /// The stream broke off or made no sense.
+    /// The stream broke off or was malformed.
     #[code(ModelBroken)]
     Broken,
 }
 
-/// What is wrong with an answer that ends without [`ModelEvent::Stop`].
+/// Message for a stream that ends without [`ModelEvent::Stop`].
 const INCOMPLETE_STREAM_MESSAGE: &str = "the model's stream ended before it was complete";
 
-/// Collects a stream to its end. A stream that ends without [`ModelEvent::Stop`] is an error: what came may be half.
+/// Collects a stream to its end. A stream that ends without [`ModelEvent::Stop`] is an error, because the output may be
+/// incomplete.
 pub async fn collect_output(stream: ModelStream) -> Result<ModelOutput, ModelError> {
     try_collect_output(stream).await?.ok_or_else(|| ModelError::new(ModelErrorKind::Broken, INCOMPLETE_STREAM_MESSAGE))
 }
 
-/// Collects an answer that came through the host to its end. One that ends without [`ModelEvent::Stop`] is an error: it
-/// may be incomplete.
+/// Like [`collect_output`], for a model that was called through the run API.
 pub async fn collect_api_output(events: ModelResultStream) -> Result<ModelOutput, ApiError> {
     try_collect_output(events)
         .await?
         .ok_or_else(|| ApiError::new(ApiErrorCode::RuntimeError, INCOMPLETE_STREAM_MESSAGE))
 }
 
-/// Collects what a model emits; nothing if it ends without [`ModelEvent::Stop`].
+/// Collects the events of a model; `None` if they end without [`ModelEvent::Stop`].
 async fn try_collect_output<E>(
     mut events: BoxStream<'static, Result<ModelEvent, E>>,
 ) -> Result<Option<ModelOutput>, E> {

@@ -1,4 +1,4 @@
-//! The typed facade of the run API, derived from the list of its methods in `capstan_protocol::run_api_methods!`.
+//! Typed facade of the run API, derived from the list of its methods in `capstan_protocol::run_api_methods!`.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::api_call::{ApiReply, ApiStream, PendingCall, RunApiBackend, RunApiMethod};
 
-/// Answer of a model, through the host.
+/// Output of a model that was called through the host.
 pub type ModelResultStream = ApiStream<ModelEvent>;
 
 macro_rules! define_facade {
@@ -28,14 +28,14 @@ macro_rules! define_facade {
             )+
         }
     )+) => {
-        /// The host, as one run may use it: its methods by group. Cheap to clone.
+        /// Host API of one run, with its methods in groups. Cheap to clone.
         ///
         /// Every call is checked against the grant of the run.
         #[derive(Clone)]
         pub struct RunApi {
-            /// The run that the handle belongs to.
+            /// Run that uses the API.
             pub run_id: RunId,
-            /// The session that the run serves.
+            /// Session of the run.
             pub session_id: SessionId,
             $($(#[doc = $group_doc])+ pub $group: $Group,)+
             /// Fires when the run is cancelled or its deadline has passed.
@@ -43,7 +43,7 @@ macro_rules! define_facade {
         }
 
         impl RunApi {
-            /// The API of a run, served by this backend.
+            /// Creates the API of a run, served by `backend`.
             pub fn new(
                 run_id: RunId,
                 session_id: SessionId,
@@ -72,7 +72,7 @@ macro_rules! define_facade {
             }
         )+
 
-        /// The methods as types, for code that is generic over a method.
+        /// Methods as types, for code that is generic over a method.
         pub mod methods {
             $($(
                 #[doc = concat!("`", $name, "`")]
@@ -130,7 +130,7 @@ macro_rules! from_reply {
 capstan_protocol::run_api_methods!(define_facade);
 
 impl ModelsApi {
-    /// The model that a call without one goes to. Known without a call.
+    /// Model for calls that name none. Needs no call to the host.
     pub fn default_model(&self) -> ModelId {
         self.backend.default_model()
     }

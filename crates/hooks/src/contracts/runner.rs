@@ -1,18 +1,18 @@
-//! Runners: whoever serves an event.
+//! Contract of runners, which serve events.
 
 use capstan_protocol::{Descriptor, RunContext, RunResult};
 use futures::stream::BoxStream;
 
 use super::RunApi;
 
-/// What a runner yields, in order. It ends with `run.completed` or `run.failed`.
+/// Results of a runner, in order. The last one is `run.completed` or `run.failed`.
 pub type ResultStream = BoxStream<'static, RunResult>;
 
-/// An agent of any kind: it is given an event and a door to the host, and yields results.
+/// Agent of any kind: receives an event and access to the run API, and yields results.
 pub trait Runner: Send + Sync + 'static {
-    /// What it is and what it needs.
+    /// Id, capabilities and required permissions.
     fn descriptor(&self) -> Descriptor;
 
-    /// Serves one event. The host journals what it yields; dropping the stream ends the run.
+    /// Serves one event. The host journals the results; dropping the stream ends the run.
     fn run(&self, context: RunContext, api: RunApi) -> ResultStream;
 }

@@ -1,13 +1,13 @@
-//! Masking what comes bit by bit.
+//! Masking of secrets in a stream of chunks.
 
 use std::fmt;
 use std::ops::Range;
 
 use super::{SECRET_MASK, SecretMasker, secret_spans};
 
-/// Masks what comes bit by bit: a secret that comes in pieces is masked as one that comes whole.
+/// Masks secrets in a stream of chunks, including secrets that are split between chunks.
 ///
-/// What may be the beginning of a secret is held back until it is clear whether it is one.
+/// Bytes that may be the beginning of a secret are buffered until the following bytes decide.
 ///
 /// ```
 /// # use capstan_hooks::SecretMasker;
@@ -19,12 +19,12 @@ use super::{SECRET_MASK, SecretMasker, secret_spans};
 pub struct MaskingStream {
     secrets: SecretMasker,
     buffered: Vec<u8>,
-    /// How much of the beginning of what is held is the end of a secret in whose place a mask was given: it may be the
-    /// beginning of another one too.
+    /// Number of bytes at the start of the buffer that belong to a secret whose mask was emitted already. They stay in
+    /// the buffer because they may be the beginning of another secret.
     masked_prefix_len: usize,
 }
 
-/// What is held may be the beginning of a secret.
+/// Omits the buffered bytes, which may be the beginning of a secret.
 impl fmt::Debug for MaskingStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "MaskingStream({} buffered)", self.buffered.len())
@@ -36,33 +36,33 @@ impl MaskingStream {
         Self { secrets, buffered: Vec::new(), masked_prefix_len: 0 }
     }
 
-    /// More has come; gives what can be shown by now.
+    /// Adds a chunk and returns the bytes that are decided.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.buffered.extend_from_slice(bytes);
-        let known = self.buffered.len() - secret_spans::pending_prefix_len(&self.secrets.0, &self.buffered);
-        self.emit_until(known, Vec::new())
+        let decided_len = self.buffered.len() - secret_spans::pending_prefix_len(&self.secrets.0, &self.buffered);
+        self.emit_until(decided_len, Vec::new())
     }
 
-    /// Nothing more will come; gives the rest. A good part of a secret is masked.
+    /// Ends the stream and returns the remaining bytes. A substantial part of a secret is masked.
     pub fn finish(&mut self) -> Vec<u8> {
-        let part = secret_spans::find_partial_at_end(&self.secrets.0, &self.buffered);
-        self.emit_until(self.buffered.len(), Vec::from_iter(part))
+        let partial = secret_spans::find_partial_at_end(&self.secrets.0, &self.buffered);
+        self.emit_until(self.buffered.len(), Vec::from_iter(partial))
     }
 
-    /// Gives what is held up to a place, with secrets masked, and these spans.
+    /// Removes the first `end` bytes from the buffer and returns them with secrets and the given spans masked.
     fn emit_until(&mut self, end: usize, mut spans: Vec<Range<usize>>) -> Vec<u8> {
         spans.extend(secret_spans::find_whole(&self.secrets.0, &self.buffered));
         spans.extend((self.masked_prefix_len > 0).then_some(0..self.masked_prefix_len));
-        let (mut given, mut from) = (Vec::with_capacity(end), 0);
+        let (mut emitted, mut from) = (Vec::with_capacity(end), 0);
         for span in secret_spans::merge_overlapping(spans).into_iter().take_while(|span| span.start < end) {
-            given.extend_from_slice(&self.buffered[from..span.start]);
+            emitted.extend_from_slice(&self.buffered[from..span.start]);
             let has_mask = span.start == 0 && self.masked_prefix_len > 0;
-            given.extend_from_slice(if has_mask { b"" } else { SECRET_MASK.as_bytes() });
+            emitted.extend_from_slice(if has_mask { b"" } else { SECRET_MASK.as_bytes() });
             from = span.end;
         }
-        given.extend_from_slice(&self.buffered[from.min(end)..end]);
+        emitted.extend_from_slice(&self.buffered[from.min(end)..end]);
         self.buffered.drain(..end);
         self.masked_prefix_len = from.max(self.masked_prefix_len).saturating_sub(end);
-        given
+        emitted
     }
 }

@@ -1,4 +1,4 @@
-//! What must not reach a tape.
+//! Masking of secrets in tool outputs, so that they do not reach a tape.
 
 mod masking_stream;
 mod secret_spans;
@@ -13,19 +13,19 @@ use serde_json::Value;
 
 pub use masking_stream::MaskingStream;
 
-/// How long a text must be to be taken for a secret.
+/// Minimum length of a text to be treated as a secret, in bytes.
 const MIN_SECRET_LEN: usize = 12;
-/// What stands in a secret's place.
+/// Replacement for a secret.
 const SECRET_MASK: &str = "[masked]";
 
-/// Texts that no tool output may show, such as the provider's key: a tool can read files and processes, and what it
-/// says stands on the tape for good.
+/// Masks secrets, such as the key of a model provider, in tool outputs. A tool can read files and processes, and its
+/// output is recorded permanently on the tape.
 ///
-/// The host masks whatever a tool answers. It can find only a secret that is whole, so a tool that shows a part of a text
-/// asks [`cut`](Self::safe_cut) where to cut it, and one that gives a text bit by bit gives what a [`stream`](Self::masking_stream)
-/// lets through.
+/// The host masks the output of every tool. Only complete secrets can be found, so a tool that truncates a text does so
+/// at a [safe cut](Self::safe_cut), and a tool that emits a text in chunks passes them through a
+/// [masking stream](Self::masking_stream).
 ///
-/// It keeps a key from getting onto a tape by accident. Whoever wants to can have it printed in another alphabet.
+/// Masking protects against accidents, not against intent: an encoded secret is not recognised.
 ///
 /// ```
 /// # use capstan_hooks::SecretMasker;
@@ -37,18 +37,18 @@ const SECRET_MASK: &str = "[masked]";
 pub struct SecretMasker(Arc<[Finder<'static>]>);
 
 impl SecretMasker {
-    /// These texts. Short ones are left out: a word such as `test`, which servers without keys are given for one, is in
-    /// everything and no secret.
+    /// Creates a masker for these secrets. Short ones are ignored: a placeholder key such as `test`, for servers that
+    /// need none, occurs in ordinary text.
     pub fn new(texts: impl IntoIterator<Item = String>) -> Self {
         let texts = texts.into_iter().map(|text| text.trim().to_owned()).filter(|text| text.len() >= MIN_SECRET_LEN);
-        // In a file of JSON, which a tool may show as it is, some letters are written in another way.
+        // A tool may show a JSON file verbatim, in which some characters are escaped.
         let mut texts: Vec<String> = texts.flat_map(|text| [to_json_escaped(&text), text]).collect();
         texts.sort_unstable();
         texts.dedup();
         Self(texts.iter().map(|text| Finder::new(text).into_owned()).collect())
     }
 
-    /// The output with every secret masked, and what is left of one where a text was cut.
+    /// Masks every secret in the output, including parts of a secret where a text was truncated.
     #[must_use]
     pub fn mask_output(&self, mut output: ToolOutput) -> ToolOutput {
         match &mut output.content {
@@ -66,7 +66,7 @@ impl SecretMasker {
         }
     }
 
-    /// Masks every secret in the texts of a value.
+    /// Masks every secret in the strings of a value.
     pub fn mask_value(&self, value: &mut Value) {
         match value {
             Value::String(text) => self.mask_text(text),
@@ -76,7 +76,8 @@ impl SecretMasker {
         }
     }
 
-    /// A content with every secret masked, whether it is text or not: it may be read in parts, which cut through them.
+    /// Masks every secret in binary or text content. Needed before content is stored, because it may be read in parts
+    /// that split a secret.
     #[must_use]
     pub fn mask_bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
         let spans = secret_spans::find_whole(&self.0, &bytes);
@@ -88,8 +89,8 @@ impl SecretMasker {
         replace_spans(text, &secret_spans::find_whole(&self.0, text.as_bytes()));
     }
 
-    /// Masks every secret in a text that may have been cut out of a longer one: also a good part of a secret that it
-    /// begins or ends with.
+    /// Masks every secret in a text that may be an excerpt of a longer one, including a substantial part of a secret at
+    /// its beginning or end.
     pub fn mask_fragment(&self, text: &mut String) {
         let mut spans = secret_spans::find_whole(&self.0, text.as_bytes());
         spans.extend(secret_spans::find_partial_at_start(&self.0, text.as_bytes()));
@@ -97,7 +98,8 @@ impl SecretMasker {
         replace_spans(text, &secret_spans::merge_overlapping(spans));
     }
 
-    /// Where to cut a text: at this place, or, where that lies inside of a secret, behind it. It is between two letters.
+    /// Nearest position at which the text can be truncated: a character boundary at or before `at`, or the end of the
+    /// secret that spans it.
     pub fn safe_cut(&self, text: &str, at: usize) -> usize {
         if at >= text.len() {
             return text.len();
@@ -109,34 +111,34 @@ impl SecretMasker {
         at
     }
 
-    /// The secret that lies across a place, which is looked for around it only.
+    /// Secret that spans a position. Searches only the surrounding bytes.
     fn secret_spanning(&self, text: &[u8], at: usize) -> Option<Range<usize>> {
-        let begin = at.saturating_sub(self.max_secret_len());
-        let around = &text[begin..text.len().min(at + self.max_secret_len())];
+        let start = at.saturating_sub(self.max_secret_len());
+        let surrounding = &text[start..text.len().min(at + self.max_secret_len())];
         let spans =
-            secret_spans::find_whole(&self.0, around).into_iter().map(|span| begin + span.start..begin + span.end);
+            secret_spans::find_whole(&self.0, surrounding).into_iter().map(|span| start + span.start..start + span.end);
         spans.into_iter().find(|span| span.start < at && at < span.end)
     }
 
-    /// The first letters of a text, so many or, where a secret would be cut, some more.
-    pub fn first_chars<'t>(&self, text: &'t str, most: usize) -> &'t str {
-        let end = text.char_indices().nth(most).map_or(text.len(), |(end, _)| end);
+    /// First `count` characters of a text, or more if a secret would be split.
+    pub fn first_chars<'t>(&self, text: &'t str, count: usize) -> &'t str {
+        let end = text.char_indices().nth(count).map_or(text.len(), |(end, _)| end);
         &text[..self.safe_cut(text, end)]
     }
 
-    /// How many bytes the longest one has: who keeps only a part of a text keeps so many more, to know where to
-    /// [`cut`](Self::safe_cut) it.
+    /// Length of the longest secret in bytes. A caller that retains only a part of a text retains this many more bytes
+    /// to find a [safe cut](Self::safe_cut).
     pub fn max_secret_len(&self) -> usize {
         self.0.iter().map(|secret| secret.needle().len()).max().unwrap_or_default()
     }
 
-    /// Masks what comes bit by bit.
+    /// Creates a stream that masks secrets in chunks.
     pub fn masking_stream(&self) -> MaskingStream {
         MaskingStream::new(self.clone())
     }
 }
 
-/// An image may be millions of letters long, and is left as it is where it holds nothing.
+/// Replaces spans with the mask. A text without spans, such as a large encoded image, is not copied.
 fn replace_spans(text: &mut String, spans: &[Range<usize>]) {
     if spans.is_empty() {
         return;
@@ -144,7 +146,7 @@ fn replace_spans(text: &mut String, spans: &[Range<usize>]) {
     let mut masked = String::with_capacity(text.len());
     let mut from = 0;
     for span in spans {
-        // A secret begins and ends between two letters, and so does a part of one at an end of the text.
+        // Secrets, and parts of them at an end of the text, begin and end on character boundaries.
         masked.extend([text.get(from..span.start).unwrap_or_default(), SECRET_MASK]);
         from = span.end;
     }
@@ -164,7 +166,7 @@ fn replace_byte_spans(bytes: &[u8], spans: &[Range<usize>]) -> Vec<u8> {
     masked
 }
 
-/// A text as it stands between the quotes of a JSON text.
+/// Escapes a text as in a JSON string, without the quotes.
 fn to_json_escaped(text: &str) -> String {
     let quoted = Value::from(text).to_string();
     quoted[1..quoted.len() - 1].to_owned()

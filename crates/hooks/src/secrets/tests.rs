@@ -3,7 +3,7 @@ use serde_json::json;
 
 use super::SecretMasker;
 
-/// As long as keys are.
+/// Sample of a realistic length.
 const SAMPLE_API_KEY: &str = "sk-SECRETOPENAI-1234567890abcdef";
 
 fn masker_for(secret: &str) -> SecretMasker {
@@ -15,14 +15,14 @@ fn masked_text(secrets: &SecretMasker, text: &str) -> String {
 }
 
 #[test]
-fn x06_a_secret_in_a_tool_output_is_masked() {
+fn x06_secret_in_a_tool_output_is_masked() {
     let secrets = SecretMasker::new(["sk-0123456789".to_owned(), "test".to_owned(), String::new()]);
     assert_eq!(masked_text(&secrets, "KEY=sk-0123456789\ntest"), "KEY=[masked]\ntest");
     assert_eq!(masked_text(&secrets, "nothing"), "nothing");
 }
 
 #[test]
-fn x06_a_secret_is_masked_as_a_whole_whatever_letters_it_has() {
+fn x06_secret_is_masked_completely_whatever_characters_it_has() {
     let secrets = SecretMasker::new([
         "sk-0123456789\n".to_owned(),
         "sk-0123456789-long".to_owned(),
@@ -39,10 +39,10 @@ fn x06_a_secret_is_masked_as_a_whole_whatever_letters_it_has() {
 }
 
 #[test]
-fn x06_a_secret_is_found_in_every_part_and_in_what_is_kept() {
+fn x06_secret_is_masked_in_every_content_part_and_in_bytes() {
     let secrets = masker_for("one\ntwo\"three\\");
     assert_eq!(masked_text(&secrets, "it is one\ntwo\"three\\!"), "it is [masked]!");
-    assert_eq!(masked_text(&secrets, r#"{"key": "one\ntwo\"three\\"}"#), r#"{"key": "[masked]"}"#, "in a file of JSON");
+    assert_eq!(masked_text(&secrets, r#"{"key": "one\ntwo\"three\\"}"#), r#"{"key": "[masked]"}"#, "in a JSON file");
     let other = json!({"type": "file", "about": ["one\ntwo\"three\\"], "bytes": 3});
     let parts = vec![ContentPart::text("one\ntwo\"three\\"), ContentPart::Other(other.as_object().unwrap().clone())];
     let masked = serde_json::to_value(secrets.mask_output(ToolOutput::ok(Content::Parts(parts))).content).unwrap();
@@ -53,12 +53,12 @@ fn x06_a_secret_is_found_in_every_part_and_in_what_is_kept() {
     assert_eq!(
         masker_for(SAMPLE_API_KEY).mask_bytes([b"\xff", SAMPLE_API_KEY.as_bytes(), b"\0"].concat()),
         b"\xff[masked]\0",
-        "also in no text"
+        "in binary content too"
     );
 }
 
 #[test]
-fn x06_secrets_that_overlap_are_masked_together() {
+fn x06_overlapping_secrets_are_masked_together() {
     let secrets = SecretMasker::new(["begin-0123456789".to_owned(), "0123456789-end".to_owned()]);
     assert_eq!(masked_text(&secrets, "a begin-0123456789-end z"), "a [masked] z");
     assert_eq!(masked_text(&secrets, "begin-01234567890123456789-end"), "[masked][masked]");
@@ -67,7 +67,7 @@ fn x06_secrets_that_overlap_are_masked_together() {
 }
 
 #[test]
-fn x06_a_good_part_of_a_secret_at_an_end_of_a_text_is_masked() {
+fn x06_substantial_part_of_a_secret_at_an_end_of_a_text_is_masked() {
     let secrets = masker_for(SAMPLE_API_KEY);
     for length in SAMPLE_API_KEY.len() / 4..SAMPLE_API_KEY.len() {
         assert_eq!(masked_text(&secrets, &format!("x {}", &SAMPLE_API_KEY[..length])), "x [masked]");
@@ -79,10 +79,10 @@ fn x06_a_good_part_of_a_secret_at_an_end_of_a_text_is_masked() {
     for ordinary in ["sk-", "keys begin with sk-", "sk-SECR", "0abcdef is a colour", "in: sk-SECRETOPENAI."] {
         assert_eq!(masked_text(&secrets, ordinary), ordinary);
     }
-    let given = ["capstan-helper", "My Project Name of it", "my-company-assistant", "sk-0123456789"];
-    let names = SecretMasker::new(given.map(str::to_owned));
+    let ordinary_names = ["capstan-helper", "My Project Name of it", "my-company-assistant", "sk-0123456789"];
+    let names = SecretMasker::new(ordinary_names.map(str::to_owned));
     for ordinary in ["/home/me/capstan", "capstan-help", "My Project Name", "/srv/my-company", "sk-012345678"] {
-        assert_eq!(masked_text(&names, ordinary), ordinary, "no key was cut there");
+        assert_eq!(masked_text(&names, ordinary), ordinary, "not a truncated key");
     }
     let parts =
         Content::Parts(vec![ContentPart::text(&SAMPLE_API_KEY[..16]), ContentPart::text(&SAMPLE_API_KEY[16..])]);
@@ -91,7 +91,7 @@ fn x06_a_good_part_of_a_secret_at_an_end_of_a_text_is_masked() {
 }
 
 #[test]
-fn x06_no_cut_goes_through_a_secret() {
+fn x06_safe_cut_never_splits_a_secret() {
     let secrets = SecretMasker::new([SAMPLE_API_KEY.to_owned(), "pässwörd-pässwörd".to_owned()]);
     let text = format!("é{SAMPLE_API_KEY}é and pässwörd-pässwörd é");
     let (key, word) = (2..2 + SAMPLE_API_KEY.len(), text.find("päss").unwrap()..text.len() - 3);
@@ -107,7 +107,7 @@ fn x06_no_cut_goes_through_a_secret() {
 }
 
 #[test]
-fn x06_a_secret_that_comes_in_pieces_is_masked() {
+fn x06_secret_split_between_chunks_is_masked() {
     let secrets = SecretMasker::new([
         SAMPLE_API_KEY.to_owned(),
         "sk-SECRETOPENAI".to_owned(),
@@ -126,22 +126,22 @@ fn x06_a_secret_that_comes_in_pieces_is_masked() {
         secrets.mask_fragment(&mut whole);
         for size in 1..=text.len() {
             let mut stream = secrets.masking_stream();
-            let mut given: Vec<u8> = text.as_bytes().chunks(size).flat_map(|piece| stream.push(piece)).collect();
-            given.extend(stream.finish());
-            assert_eq!(String::from_utf8(given).unwrap(), whole, "{text} in pieces of {size}");
-            assert_eq!(stream.finish(), b"", "nothing is given twice");
+            let mut emitted: Vec<u8> = text.as_bytes().chunks(size).flat_map(|chunk| stream.push(chunk)).collect();
+            emitted.extend(stream.finish());
+            assert_eq!(String::from_utf8(emitted).unwrap(), whole, "{text} in chunks of {size}");
+            assert_eq!(stream.finish(), b"", "no bytes are emitted twice");
         }
     }
 }
 
 #[test]
-fn x06_what_is_held_back_of_a_stream_comes_at_its_end_unless_it_is_a_good_part_of_a_secret() {
-    let ended = |text: &str| {
+fn x06_buffered_bytes_are_emitted_at_the_end_unless_they_are_part_of_a_secret() {
+    let push_and_finish = |text: &str| {
         let mut stream = masker_for(SAMPLE_API_KEY).masking_stream();
-        let given = [stream.push(text.as_bytes()), stream.finish()];
-        given.map(|bytes| String::from_utf8(bytes).unwrap())
+        let emitted = [stream.push(text.as_bytes()), stream.finish()];
+        emitted.map(|bytes| String::from_utf8(bytes).unwrap())
     };
-    assert_eq!(ended("keys begin with sk-"), ["keys begin with ", "sk-"]);
-    assert_eq!(ended("sk-\n"), ["sk-\n", ""]);
-    assert_eq!(ended(&SAMPLE_API_KEY[..31]), ["", "[masked]"]);
+    assert_eq!(push_and_finish("keys begin with sk-"), ["keys begin with ", "sk-"]);
+    assert_eq!(push_and_finish("sk-\n"), ["sk-\n", ""]);
+    assert_eq!(push_and_finish(&SAMPLE_API_KEY[..31]), ["", "[masked]"]);
 }

@@ -1,4 +1,4 @@
-//! The hook runtime on its own: order, aggregation, isolation, registration.
+//! Hook runtime: order, aggregation, isolation, registration.
 
 mod isolation;
 mod onboard_config;

@@ -1,4 +1,4 @@
-//! H2: of things with the same name the first in the order of priority is kept.
+//! H2: of several objects with the same name the one of the highest priority is used.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::support::{FnPlugin, plugin, runtime};
 
-/// Provides tools of these names; their description says whose they are.
+/// Plugin that provides tools with these names; their description is the name of the plugin.
 fn tool_provider(name: &'static str, tools: &'static [&'static str]) -> FnPlugin {
     plugin(name, move |hooks| {
         hooks.on_sync(ProvideTools, move || {
@@ -29,22 +29,22 @@ fn provided_tools(hooks: &HookRuntime) -> Vec<String> {
 }
 
 #[test]
-fn h02_the_later_registered_plugin_overrides_a_name_and_the_others_stay() {
-    let nothing = plugin("nothing", |hooks| {
+fn h02_later_registered_plugin_overrides_a_name_and_no_other() {
+    let empty = plugin("empty", |hooks| {
         hooks.on_sync(ProvideTools, || Ok(None));
     });
     let hooks =
-        runtime([tool_provider("builtin", &["bash", "help"]), nothing, tool_provider("sandbox", &["bash", "look"])]);
+        runtime([tool_provider("builtin", &["bash", "help"]), empty, tool_provider("sandbox", &["bash", "look"])]);
     assert_eq!(provided_tools(&hooks), ["bash of sandbox", "look of sandbox", "help of builtin"]);
 }
 
 #[test]
-fn h02_a_name_a_plugin_gives_twice_is_kept_once() {
+fn h02_name_that_a_plugin_provides_twice_is_used_once() {
     assert_eq!(provided_tools(&runtime([tool_provider("twice", &["bash", "bash"])])), ["bash of twice"]);
 }
 
 #[test]
-fn h09_a_failing_provider_provides_nothing_and_the_others_still_do() {
+fn h09_failing_provider_provides_nothing_and_the_others_still_do() {
     let broken = plugin("broken", |hooks| {
         hooks.on_sync(ProvideTools, || Err("no tools".into()));
     });

@@ -1,4 +1,4 @@
-//! H5 and H9: what a plugin declares, and one that does not load.
+//! H5 and H9: declared arguments, and plugins that do not load.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use capstan_protocol::{PluginName, SessionId};
 
 use crate::support::{fallible_plugin, plugin, resolve_session_args, runtime, save_state_args};
 
-/// Keeps what it is told.
+/// Tracer that records every event.
 #[derive(Default)]
 struct RecordingTracer(Mutex<Vec<HookTraceEvent>>);
 
@@ -20,11 +20,11 @@ impl HookTracer for RecordingTracer {
 }
 
 #[tokio::test]
-async fn h05_an_implementation_is_given_what_it_declares_and_the_trace_says_so() {
-    let told = Arc::new(RecordingTracer::default());
-    let trace = Arc::clone(&told);
+async fn h05_implementation_receives_its_declared_arguments_and_is_traced() {
+    let recorder = Arc::new(RecordingTracer::default());
+    let tracer = Arc::clone(&recorder);
     let frugal = plugin("frugal", move |hooks| {
-        hooks.add_tracer(Arc::clone(&trace) as Arc<dyn HookTracer>);
+        hooks.add_tracer(Arc::clone(&tracer) as Arc<dyn HookTracer>);
         hooks.on(SaveState, |output: ModelText, session: SessionId| async move {
             assert_eq!((&*output, session.as_str()), ("hello", "cli:local"));
             Ok(Some(()))
@@ -52,25 +52,25 @@ async fn h05_an_implementation_is_given_what_it_declares_and_the_trace_says_so()
         },
         HookTraceEvent::Fallback { hook: "resolve_session", value: "cli:local".to_owned() },
     ];
-    assert_eq!(*told.0.lock().unwrap(), expected);
+    assert_eq!(*recorder.0.lock().unwrap(), expected);
 }
 
 #[tokio::test]
-async fn h09_a_plugin_that_does_not_load_is_reported_and_contributes_nothing() {
-    let told = Arc::new(RecordingTracer::default());
-    let trace = Arc::clone(&told);
+async fn h09_plugin_that_does_not_load_is_reported_and_contributes_nothing() {
+    let recorder = Arc::new(RecordingTracer::default());
+    let tracer = Arc::clone(&recorder);
     let hooks = runtime([
         plugin("sound", |hooks| {
             hooks.on(ResolveSession, |message: InboundEvent| async move { Ok(Some(message.fallback_session())) });
         }),
         fallible_plugin("unconfigured", move |hooks| {
-            hooks.add_tracer(Arc::clone(&trace) as Arc<dyn HookTracer>);
-            hooks.on(ResolveSession, || async { Ok(Some(SessionId::new("half registered"))) });
+            hooks.add_tracer(Arc::clone(&tracer) as Arc<dyn HookTracer>);
+            hooks.on(ResolveSession, || async { Ok(Some(SessionId::new("partly registered"))) });
             Err("it needs a token".into())
         }),
         fallible_plugin("reckless", |_| panic!("no config file")),
         plugin("sound", |hooks| {
-            hooks.on(ResolveSession, || async { Ok(Some(SessionId::new("the second of its name"))) });
+            hooks.on(ResolveSession, || async { Ok(Some(SessionId::new("the second with its name"))) });
         }),
     ]);
     let failures = hooks.registry().load_failures().iter();
@@ -80,24 +80,24 @@ async fn h09_a_plugin_that_does_not_load_is_reported_and_contributes_nothing() {
         [
             ("unconfigured", "it needs a token"),
             ("reckless", "it panicked: no config file"),
-            ("sound", "a plugin of this name is registered already"),
+            ("sound", "a plugin with this name is already registered"),
         ]
     );
     let running: Vec<&str> = hooks.registry().plugins_in_call_order().map(PluginName::as_str).collect();
     assert_eq!(running, ["sound"]);
-    let decided = hooks.call_first::<ResolveSession>(&resolve_session_args()).await.unwrap().unwrap();
-    assert_eq!(decided.value.as_str(), "cli:local");
-    assert!(told.0.lock().unwrap().is_empty());
+    let decision = hooks.call_first::<ResolveSession>(&resolve_session_args()).await.unwrap().unwrap();
+    assert_eq!(decision.value.as_str(), "cli:local");
+    assert!(recorder.0.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn h09_a_plugin_may_take_the_name_of_one_that_did_not_load() {
+async fn h09_plugin_may_use_the_name_of_one_that_did_not_load() {
     let hooks = runtime([
-        fallible_plugin("twice", |_| Err("not yet".into())),
-        plugin("twice", |hooks| {
+        fallible_plugin("retried", |_| Err("not yet".into())),
+        plugin("retried", |hooks| {
             hooks.on(ResolveSession, || async { Ok(Some(SessionId::new("second try"))) });
         }),
     ]);
-    let decided = hooks.call_first::<ResolveSession>(&resolve_session_args()).await.unwrap().unwrap();
-    assert_eq!(decided.value.as_str(), "second try");
+    let decision = hooks.call_first::<ResolveSession>(&resolve_session_args()).await.unwrap().unwrap();
+    assert_eq!(decision.value.as_str(), "second try");
 }

@@ -1,4 +1,4 @@
-//! Plugins from functions, and a runtime over them.
+//! Plugins made from functions, and a runtime over them.
 
 use capstan_hooks::args::{
     BoundRunner, LoadStateArgs, ModelText, ResolveSessionArgs, RunModelArgs, SaveStateArgs, TurnFailure,
@@ -6,16 +6,16 @@ use capstan_hooks::args::{
 use capstan_hooks::{BoxError, HookDeadlines, HookRegistrar, HookRuntime, InboundEvent, Plugin, Registry, TurnState};
 use capstan_protocol::{Content, Event, SessionId};
 
-/// What a plugin registers.
+/// Registration function of a plugin.
 type RegisterFn = dyn Fn(&mut HookRegistrar) -> Result<(), BoxError> + Send + Sync;
 
-/// A plugin made from a function.
+/// Plugin made from a function.
 pub struct FnPlugin {
     name: &'static str,
     register: Box<RegisterFn>,
 }
 
-/// A plugin that registers what the function does.
+/// Creates a plugin from a registration function.
 pub fn plugin(name: &'static str, register: impl Fn(&mut HookRegistrar) + Send + Sync + 'static) -> FnPlugin {
     fallible_plugin(name, move |hooks| {
         register(hooks);
@@ -23,7 +23,7 @@ pub fn plugin(name: &'static str, register: impl Fn(&mut HookRegistrar) + Send +
     })
 }
 
-/// A plugin that may fail to load.
+/// Creates a plugin that may fail to load.
 pub fn fallible_plugin(
     name: &'static str,
     register: impl Fn(&mut HookRegistrar) -> Result<(), BoxError> + Send + Sync + 'static,
@@ -41,7 +41,7 @@ impl Plugin for FnPlugin {
     }
 }
 
-/// A runtime over plugins, in the order they register.
+/// Creates a runtime over plugins, registered in this order.
 pub fn runtime(plugins: impl IntoIterator<Item = FnPlugin>) -> HookRuntime {
     let mut registry = Registry::new();
     for plugin in plugins {

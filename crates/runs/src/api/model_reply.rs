@@ -147,7 +147,13 @@ impl PendingModelCall {
             session_id: self.run.context.conversation.session_id.clone(),
             state: self.run.state.clone(),
         };
-        self.run.environment.hooks.after_llm_call(&args).await.map_err(|failure| hook_api_error(&failure))
+        self.run
+            .environment
+            .hooks
+            .interceptors()
+            .after_llm_call(&args)
+            .await
+            .map_err(|failure| hook_api_error(&failure))
     }
 }
 

@@ -222,7 +222,13 @@ impl ModelSender<'_> {
             session_id: self.run.context.conversation.session_id.clone(),
             state: self.run.state.clone(),
         };
-        self.run.environment.hooks.before_llm_call(args).await.map_err(|failure| hook_api_error(&failure))
+        self.run
+            .environment
+            .hooks
+            .interceptors()
+            .before_llm_call(args)
+            .await
+            .map_err(|failure| hook_api_error(&failure))
     }
 }
 

@@ -262,7 +262,7 @@ impl ToolsHandler {
         let (hooks, session_id, state) =
             (&self.0.environment.hooks, self.0.context.conversation.session_id.clone(), self.0.state.clone());
         let before = BeforeToolCallArgs { call: call.clone(), session_id, state };
-        let output = match hooks.before_tool_call(before).await {
+        let output = match hooks.interceptors().before_tool_call(before).await {
             Ok(ToolDecision::Call(arguments)) => {
                 call.arguments = Arc::clone(&arguments);
                 if let Some(reason) =
@@ -287,10 +287,11 @@ impl ToolsHandler {
         let (hooks, session_id, state) =
             (&self.0.environment.hooks, self.0.context.conversation.session_id.clone(), self.0.state.clone());
         let outcome = ToolOutcome(Arc::new(output));
-        let output = match hooks.after_tool_call(AfterToolCallArgs { call, outcome, session_id, state }).await {
-            Ok(output) => Arc::unwrap_or_clone(output),
-            Err(failure) => ToolOutput::error(hook_api_error(&failure).message),
-        };
+        let output =
+            match hooks.interceptors().after_tool_call(AfterToolCallArgs { call, outcome, session_id, state }).await {
+                Ok(output) => Arc::unwrap_or_clone(output),
+                Err(failure) => ToolOutput::error(hook_api_error(&failure).message),
+            };
         // A hook may have added content that was not masked or checked yet.
         nesting::replace_deep_output(self.0.environment.options.secret_masker.mask_output(output))
     }

@@ -37,12 +37,12 @@ async fn notify_interrupted_call(run: &Run, call: OpenCall) -> Result<(), HookEr
         OpenCall::Tool(call) => {
             let outcome = ToolOutcome(Arc::new(ToolOutput::error(INTERRUPTED_CALL_MESSAGE)));
             let args = AfterToolCallArgs { call, outcome, session_id, state };
-            run.environment.hooks.after_tool_call(args).await.map(drop)
+            run.environment.hooks.interceptors().after_tool_call(args).await.map(drop)
         }
         OpenCall::Model(request) => {
             let outcome = LlmOutcome(Arc::new(Err(INTERRUPTED_CALL_MESSAGE.to_owned())));
             let args = AfterLlmCallArgs { request: LlmRequest(Arc::new(*request)), outcome, session_id, state };
-            run.environment.hooks.after_llm_call(&args).await
+            run.environment.hooks.interceptors().after_llm_call(&args).await
         }
     }
 }

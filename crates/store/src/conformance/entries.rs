@@ -53,24 +53,24 @@ pub(super) async fn facts_see_the_facts_before_them(store: &dyn Store) {
     assert_eq!(store.inbox_record(&event_key("e")).await.unwrap().unwrap().entry, EntryId(1));
 }
 
-pub(super) async fn a_batch_is_applied_whole_or_not_at_all(store: &dyn Store) {
+pub(super) async fn batch_is_applied_completely_or_not_at_all(store: &dyn Store) {
     let (tape, other) = (tape_name("t"), tape_name("other"));
     commit(store, create_tape_batch(&tape, [user_message("one")])).await;
-    let mut batch = create_tape_batch(&other, [user_message("lost")]);
-    batch.append(&tape, user_message("lost"));
+    let mut batch = create_tape_batch(&other, [user_message("rejected")]);
+    batch.append(&tape, user_message("rejected"));
     batch.push(Fact::PutState { tape: tape.clone(), key: "k".into(), value: true.into() });
     batch.append(&tape_name("unknown"), user_message("no tape"));
-    let refused = store.commit(batch).await;
-    assert_eq!(refused, Err(StoreError::TapeNotFound { tape: tape_name("unknown") }));
+    let rejected = store.commit(batch).await;
+    assert_eq!(rejected, Err(StoreError::TapeNotFound { tape: tape_name("unknown") }));
     assert_eq!(store.tape(&other).await.unwrap(), None);
     assert_eq!(entry_texts(&read_all(store, &tape).await), ["one"]);
     assert!(store.state(&tape).await.unwrap().is_empty());
     commit(store, append_batch(&tape, [user_message("two")])).await;
-    assert_eq!(entry_ids(&read_all(store, &tape).await), [1, 2], "a refused batch uses up no id");
+    assert_eq!(entry_ids(&read_all(store, &tape).await), [1, 2], "a rejected batch uses no ids");
 
-    let mut ahead = Batch::new();
+    let mut forward_reference = Batch::new();
     let entry = batch_entry(1);
-    ahead.push(Fact::AcceptEvent {
+    forward_reference.push(Fact::AcceptEvent {
         key: event_key("e"),
         session: "s".into(),
         tape: tape.clone(),
@@ -78,11 +78,11 @@ pub(super) async fn a_batch_is_applied_whole_or_not_at_all(store: &dyn Store) {
         accepted_at: timestamp(1),
         owner: "p".into(),
     });
-    ahead.append(&tape, user_message("too late"));
-    assert!(store.commit(ahead).await.is_err(), "a fact can only refer to one before it");
+    forward_reference.append(&tape, user_message("too late"));
+    assert!(store.commit(forward_reference).await.is_err(), "a fact can only refer to earlier ones");
 }
 
-pub(super) async fn a_known_tape_stays_as_it_is(store: &dyn Store) {
+pub(super) async fn existing_tape_is_not_changed(store: &dyn Store) {
     let tape = tape_name("t");
     let first = NewTape { session: Some("s".into()), workspace: Some("/w".into()), ..NewTape::with_name(tape.clone()) };
     commit(store, single_fact_batch(Fact::EnsureTape(first))).await;
@@ -92,61 +92,61 @@ pub(super) async fn a_known_tape_stays_as_it_is(store: &dyn Store) {
     assert_eq!((record.session, record.workspace), (Some("s".into()), Some("/w".into())));
     assert_eq!((record.head, record.handed_over, record.generation), (EntryId(0), EntryId(0), 1));
 
-    let begun_elsewhere = NewTape { head: EntryId(9), ..NewTape::with_name(tape_name("elsewhere")) };
-    commit(store, single_fact_batch(Fact::EnsureTape(begun_elsewhere))).await;
+    let continued = NewTape { head: EntryId(9), ..NewTape::with_name(tape_name("elsewhere")) };
+    commit(store, single_fact_batch(Fact::EnsureTape(continued))).await;
     commit(store, append_batch(&tape_name("elsewhere"), [user_message("ten")])).await;
     assert_eq!(entry_ids(&read_all(store, &tape_name("elsewhere")).await), [10]);
     let names: Vec<_> = store.tapes().collect().await.unwrap().into_iter().map(|record| record.name).collect();
     assert_eq!(names, [tape_name("elsewhere"), tape_name("t")], "tapes are listed by name");
 }
 
-pub(super) async fn an_unnamed_tape_learns_whose_it_is(store: &dyn Store) {
+pub(super) async fn tape_without_a_session_gets_one_once(store: &dyn Store) {
     let tape = tape_name("t");
-    let of = |session: &str, workspace: &str| {
+    let assign = |session: &str, workspace: &str| {
         let (session, workspace) = (Some(session.into()), Some(workspace.into()));
         single_fact_batch(Fact::EnsureTape(NewTape { session, workspace, ..NewTape::with_name(tape_name("t")) }))
     };
-    let whose = async || {
+    let owner = async || {
         let record = store.tape(&tape).await.unwrap().unwrap();
         (record.session, record.workspace)
     };
     commit(store, create_tape_batch(&tape, [user_message("one")])).await;
-    assert_eq!(whose().await, (None, None));
-    commit(store, of("s", "/w")).await;
-    assert_eq!(whose().await, (Some("s".into()), Some("/w".into())));
-    commit(store, of("x", "/x")).await;
+    assert_eq!(owner().await, (None, None));
+    commit(store, assign("s", "/w")).await;
+    assert_eq!(owner().await, (Some("s".into()), Some("/w".into())));
+    commit(store, assign("x", "/x")).await;
     commit(store, create_tape_batch(&tape, [user_message("two")])).await;
-    assert_eq!(whose().await, (Some("s".into()), Some("/w".into())), "a named one keeps its own");
+    assert_eq!(owner().await, (Some("s".into()), Some("/w".into())), "an assigned session does not change");
     assert_eq!(entry_ids(&read_all(store, &tape).await), [1, 2]);
 }
 
-pub(super) async fn imported_entries_keep_what_they_are(store: &dyn Store) {
+pub(super) async fn imported_entries_are_preserved(store: &dyn Store) {
     let tape = tape_name("t");
     let mut batch = single_fact_batch(ensure_tape(&tape));
     batch.push(Fact::ImportEntries { tape: tape.clone(), entries: unusual_entries() });
     commit(store, batch).await;
     let entries = read_all(store, &tape).await;
     assert_eq!(entries, unusual_entries());
-    let keys = |entry: &capstan_tape::Entry| serde_json::to_string(entry).expect("an entry has a JSON form");
+    let to_json = |entry: &capstan_tape::Entry| serde_json::to_string(entry).expect("an entry has a JSON form");
     assert_eq!(
-        entries.iter().map(keys).collect::<Vec<_>>(),
-        unusual_entries().iter().map(keys).collect::<Vec<_>>(),
-        "keys keep their order"
+        entries.iter().map(to_json).collect::<Vec<_>>(),
+        unusual_entries().iter().map(to_json).collect::<Vec<_>>(),
+        "the order of keys is preserved"
     );
     commit(store, append_batch(&tape, [user_message("ten")])).await;
     assert_eq!(entry_ids(&read_all(store, &tape).await), [2, 7, 8, 9, 10]);
     let brought_along = async || store.tape(&tape).await.unwrap().unwrap().brought_along;
-    assert_eq!(brought_along().await, EntryId(9), "up to there ids may have gaps");
+    assert_eq!(brought_along().await, EntryId(9), "ids up to the last imported entry may have gaps");
     commit(
         store,
         single_fact_batch(Fact::ImportEntries { tape: tape.clone(), entries: vec![entry(11, "event", json!({}))] }),
     )
     .await;
-    assert_eq!(brought_along().await, EntryId(9), "what follows on makes none");
+    assert_eq!(brought_along().await, EntryId(9), "an imported entry that follows the head makes no gap");
     assert_eq!(store.verify().await.unwrap(), []);
 }
 
-pub(super) async fn p14_a_large_payload_comes_back_as_it_was(store: &dyn Store) {
+pub(super) async fn p14_large_payloads_are_preserved(store: &dyn Store) {
     let (tape, other) = (tape_name("t"), tape_name("other"));
     let text = "你好 \\ \"🐋\" \n".repeat(60_000);
     let large = |id, kind| entry(id, kind, json!({"z": [&text, 0.1], "name": "a", "b": {"deep": null}}));
@@ -156,20 +156,20 @@ pub(super) async fn p14_a_large_payload_comes_back_as_it_was(store: &dyn Store) 
         batch.push(Fact::ImportEntries { tape: tape.clone(), entries: entries.to_vec() });
         commit(store, batch).await;
     }
-    assert!(read_all(store, &tape).await == entries, "as they were, whatever stands where");
+    assert!(read_all(store, &tape).await == entries, "large and small payloads are unchanged");
     assert!(store.read(&tape, &TapeSlice::last_anchor()).await.unwrap() == entries[2..3]);
     commit(store, single_fact_batch(Fact::MarkReplicated { tape: tape.clone(), up_to: EntryId(3) })).await;
     assert!(read_all(store, &tape).await == entries[3..]);
-    assert!(read_all(store, &other).await == entries, "what one tape gives away another still has");
+    assert!(read_all(store, &other).await == entries, "another tape still has its payloads");
     assert_eq!(store.verify().await.unwrap(), []);
 }
 
-pub(super) async fn what_could_not_be_read_back_is_refused(store: &dyn Store) {
+pub(super) async fn data_nested_too_deep_to_be_read_back_is_rejected(store: &dyn Store) {
     let tape = tape_name("t");
     let nested = |depth| (0..depth).fold(serde_json::json!(1), |inner, _| serde_json::json!([inner]));
     commit(store, create_tape_batch(&tape, [EntryDraft::event("deep", nested(119))])).await;
-    let refused = store.commit(append_batch(&tape, [EntryDraft::event("too deep", nested(120))])).await.unwrap_err();
-    assert_eq!(refused.code(), ErrorCode::NestedTooDeep);
+    let error = store.commit(append_batch(&tape, [EntryDraft::event("too deep", nested(120))])).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::NestedTooDeep);
     let state =
         |depth| single_fact_batch(Fact::PutState { tape: tape_name("t"), key: "k".into(), value: nested(depth) });
     commit(store, state(120)).await;
@@ -182,40 +182,40 @@ pub(super) async fn imported_ids_must_increase(store: &dyn Store) {
     let tape = tape_name("t");
     commit(store, create_tape_batch(&tape, [user_message("one"), user_message("two")])).await;
     let event = |id| entry(id, "event", serde_json::json!({}));
-    for (bad, id, head) in [
+    for (entries, id, head) in [
         (vec![event(2)], 2, 2),
         (vec![event(5), event(5)], 5, 5),
         (vec![event(5), event(4)], 4, 5),
         (vec![event(u64::MAX)], u64::MAX, 2),
     ] {
-        let refused = store.commit(single_fact_batch(Fact::ImportEntries { tape: tape.clone(), entries: bad })).await;
-        assert_eq!(refused, Err(StoreError::OutOfOrder { tape: tape.clone(), id, head }));
+        let rejected = store.commit(single_fact_batch(Fact::ImportEntries { tape: tape.clone(), entries })).await;
+        assert_eq!(rejected, Err(StoreError::OutOfOrder { tape: tape.clone(), id, head }));
     }
-    let nowhere =
+    let unknown =
         store.commit(single_fact_batch(Fact::ImportEntries { tape: tape_name("x"), entries: vec![event(1)] })).await;
-    assert_eq!(nowhere, Err(StoreError::TapeNotFound { tape: tape_name("x") }));
+    assert_eq!(unknown, Err(StoreError::TapeNotFound { tape: tape_name("x") }));
     assert_eq!(entry_ids(&read_all(store, &tape).await), [1, 2]);
 }
 
-pub(super) async fn entries_that_were_handed_over_go(store: &dyn Store) {
+pub(super) async fn replicated_entries_are_removed(store: &dyn Store) {
     let (tape, other) = (tape_name("t"), tape_name("u"));
     commit(store, create_tape_batch(&tape, [user_message("one"), user_message("two"), user_message("three")])).await;
-    commit(store, create_tape_batch(&other, [user_message("stays")])).await;
+    commit(store, create_tape_batch(&other, [user_message("unaffected")])).await;
     commit(store, single_fact_batch(Fact::MarkReplicated { tape: tape.clone(), up_to: EntryId(2) })).await;
     assert_eq!(entry_ids(&read_all(store, &tape).await), [3]);
     let record = store.tape(&tape).await.unwrap().unwrap();
     assert_eq!((record.head, record.handed_over), (EntryId(3), EntryId(2)));
     commit(store, single_fact_batch(Fact::MarkReplicated { tape: tape.clone(), up_to: EntryId(1) })).await;
-    assert_eq!(store.tape(&tape).await.unwrap().unwrap().handed_over, EntryId(2), "what is gone does not come back");
+    assert_eq!(store.tape(&tape).await.unwrap().unwrap().handed_over, EntryId(2), "the mark does not move back");
     commit(store, append_batch(&tape, [user_message("four")])).await;
     assert_eq!(entry_ids(&read_all(store, &tape).await), [3, 4]);
-    assert_eq!(entry_texts(&read_all(store, &other).await), ["stays"]);
+    assert_eq!(entry_texts(&read_all(store, &other).await), ["unaffected"]);
     let unknown =
         store.commit(single_fact_batch(Fact::MarkReplicated { tape: tape_name("x"), up_to: EntryId(1) })).await;
     assert_eq!(unknown, Err(StoreError::TapeNotFound { tape: tape_name("x") }));
 }
 
-pub(super) async fn a_fork_has_a_parent_and_a_position(store: &dyn Store) {
+pub(super) async fn fork_has_a_parent_and_a_position(store: &dyn Store) {
     let (tape, fork) = (tape_name("t"), tape_name("f"));
     commit(store, create_tape_batch(&tape, [user_message("one"), user_message("two"), user_message("three")])).await;
     commit(store, single_fact_batch(Fact::ResetTape { tape: tape.clone(), archive: false })).await;
@@ -227,7 +227,7 @@ pub(super) async fn a_fork_has_a_parent_and_a_position(store: &dyn Store) {
     let point = ForkPoint { parent: tape.clone(), position: EntryId(4), state: ForkState::Open };
     assert_eq!(record.fork, Some(point.clone()));
     commit(store, append_batch(&fork, [user_message("on the fork")])).await;
-    assert_eq!(entry_ids(&read_all(store, &fork).await), [5], "its own rows only");
+    assert_eq!(entry_ids(&read_all(store, &fork).await), [5], "only its own rows");
 
     let again = store.commit(single_fact_batch(make(fork.clone(), 4))).await;
     assert_eq!(again, Err(StoreError::TapeExists { tape: fork.clone() }));
@@ -243,7 +243,7 @@ pub(super) async fn a_fork_has_a_parent_and_a_position(store: &dyn Store) {
     assert_eq!(store.commit(close(tape.clone())).await, Err(StoreError::TapeNotFound { tape: tape.clone() }));
 }
 
-pub(super) async fn a_reset_begins_a_generation(store: &dyn Store) {
+pub(super) async fn reset_begins_a_generation(store: &dyn Store) {
     let tape = tape_name("t");
     commit(store, create_tape_batch(&tape, [user_message("one"), user_message("two")])).await;
     commit(store, single_fact_batch(Fact::ResetTape { tape: tape.clone(), archive: true })).await;
@@ -259,7 +259,7 @@ pub(super) async fn a_reset_begins_a_generation(store: &dyn Store) {
     assert_eq!(unknown, Err(StoreError::TapeNotFound { tape: tape_name("x") }));
 }
 
-pub(super) async fn an_expected_head_is_compared(store: &dyn Store) {
+pub(super) async fn expected_head_is_compared(store: &dyn Store) {
     let tape = tape_name("t");
     let expecting = |head, batch: Batch| {
         let head = BatchPrecondition::TapeHead { tape: tape_name("t"), head: EntryId(head) };
@@ -273,7 +273,7 @@ pub(super) async fn an_expected_head_is_compared(store: &dyn Store) {
     assert_eq!(entry_ids(&read_all(store, &tape).await), [1, 2]);
 }
 
-pub(super) async fn a_store_finds_nothing_wrong_with_itself(store: &dyn Store) {
+pub(super) async fn intact_store_has_no_integrity_problems(store: &dyn Store) {
     let (tape, fork) = (tape_name("t"), tape_name("f"));
     commit(store, create_tape_batch(&tape, [user_message("one"), user_message("two")])).await;
     commit(store, single_fact_batch(Fact::ForkTape { fork: fork.clone(), parent: tape.clone(), position: EntryId(1) }))

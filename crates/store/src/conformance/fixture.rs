@@ -1,4 +1,4 @@
-//! What the suites are arranged with.
+//! Builders and helpers of the suites.
 
 use capstan_protocol::{
     BindingId, ChatMessage, EntryId, Event, EventKey, Grant, JsonObject, OutboundMessage, PermissionSet,
@@ -11,7 +11,7 @@ use capstan_tape::{
 use serde_json::{Value, json};
 
 pub(super) fn tape_name(text: &str) -> TapeName {
-    TapeName::parse(text).expect("a name of these suites is valid")
+    TapeName::parse(text).expect("a valid tape name")
 }
 
 pub(super) fn timestamp(millis: i64) -> Timestamp {
@@ -38,7 +38,7 @@ pub(super) fn anchor(name: &str) -> EntryDraft {
     EntryDraft::anchor(name, &JsonObject::new())
 }
 
-/// An entry as a file of another system might have it.
+/// Entry with a fixed date, as from a file of Bub.
 pub(super) fn entry(id: u64, kind: &str, payload: Value) -> Entry {
     Entry {
         id: EntryId(id),
@@ -50,12 +50,12 @@ pub(super) fn entry(id: u64, kind: &str, payload: Value) -> Entry {
     }
 }
 
-/// Entries that are hard to keep: unknown kinds, foreign keys and dates, numbers and text of every kind.
+/// Entries that are hard to preserve: unknown kinds and keys, invalid dates, all kinds of numbers and text.
 pub(super) fn unusual_entries() -> Vec<Entry> {
     let mut odd =
         entry(2, "bub.custom", json!({"deep": [1, -2.5, 0.1, 1e-7, u64::MAX, {"z": null, "a": "你好 🐋\n\u{0}"}]}));
     odd.meta.insert("nested".into(), json!({"b": 1, "a": [true, 0.300_000_000_000_000_04]}));
-    odd.extra.insert("vendor".into(), json!({"kept": true}));
+    odd.extra.insert("vendor".into(), json!({"preserved": true}));
     odd.date = EntryDate::verbatim("last tuesday");
     let mut bare = entry(7, "message", Value::Null);
     bare.date = EntryDate::verbatim("2026-11-15 20:57:42");
@@ -103,7 +103,7 @@ pub(super) fn new_outbound(text: &str) -> NewOutbound {
     }
 }
 
-/// One fact as a batch.
+/// Batch of one fact.
 pub(super) fn single_fact_batch(fact: Fact) -> Batch {
     Batch { facts: vec![fact], ..Batch::default() }
 }
@@ -112,7 +112,7 @@ pub(super) fn ensure_tape(tape: &TapeName) -> Fact {
     Fact::EnsureTape(NewTape::with_name(tape.clone()))
 }
 
-/// A batch that makes a tape known and appends to it.
+/// Batch that creates a tape and appends to it.
 pub(super) fn create_tape_batch(tape: &TapeName, drafts: impl IntoIterator<Item = EntryDraft>) -> Batch {
     let mut batch = single_fact_batch(ensure_tape(tape));
     for draft in drafts {
@@ -121,7 +121,7 @@ pub(super) fn create_tape_batch(tape: &TapeName, drafts: impl IntoIterator<Item 
     batch
 }
 
-/// A batch that appends to a tape.
+/// Batch that appends to a tape.
 pub(super) fn append_batch(tape: &TapeName, drafts: impl IntoIterator<Item = EntryDraft>) -> Batch {
     let mut batch = Batch::new();
     for draft in drafts {
@@ -146,13 +146,13 @@ pub(super) fn entry_ids(entries: &[Entry]) -> Vec<u64> {
     entries.iter().map(|entry| entry.id.0).collect()
 }
 
-/// What a reader would take each entry for: the text of a message, the name of an anchor or event, else the kind.
+/// Text of each entry: the content of a message, the name of an anchor or event, otherwise the kind.
 pub(super) fn entry_texts(entries: &[Entry]) -> Vec<String> {
-    let say = |entry: &Entry| {
+    let entry_text = |entry: &Entry| {
         let text = entry.payload.get("content").and_then(Value::as_str).or(entry.name());
         text.unwrap_or(entry.kind.as_str()).to_owned()
     };
-    entries.iter().map(say).collect()
+    entries.iter().map(entry_text).collect()
 }
 
 pub(super) async fn read_texts(tapes: &TapeRepository, tape: &TapeName) -> Vec<String> {

@@ -8,7 +8,7 @@ use super::fixture::{
     tool_result, user_message,
 };
 
-pub(super) async fn p09_a_fork_sees_its_parent_and_keeps_its_writes(tapes: &TapeRepository) {
+pub(super) async fn p09_fork_sees_its_parent_and_its_own_writes(tapes: &TapeRepository) {
     let (tape, fork, inner) = (tape_name("t"), tape_name("f"), tape_name("g"));
     commit_to_tapes(tapes, create_tape_batch(&tape, [user_message("one"), user_message("two")])).await;
     tapes.fork(&tape, &fork, None).await.unwrap();
@@ -31,7 +31,7 @@ pub(super) async fn p09_a_fork_sees_its_parent_and_keeps_its_writes(tapes: &Tape
     );
 }
 
-pub(super) async fn p09_a_merged_fork_joins_under_new_ids(tapes: &TapeRepository) {
+pub(super) async fn p09_merged_entries_get_new_ids(tapes: &TapeRepository) {
     let (tape, fork) = (tape_name("t"), tape_name("f"));
     commit_to_tapes(tapes, create_tape_batch(&tape, [user_message("one"), user_message("two")])).await;
     tapes.fork(&tape, &fork, None).await.unwrap();
@@ -53,10 +53,14 @@ pub(super) async fn p09_a_merged_fork_joins_under_new_ids(tapes: &TapeRepository
     let closed = Err(StoreError::ForkClosed { tape: fork.clone() });
     assert_eq!(tapes.merge(&fork).await, closed);
     assert!(tapes.commit(append_batch(&fork, [user_message("late")])).await.is_err());
-    assert_eq!(tapes.merge(&tape).await, Err(StoreError::TapeNotFound { tape: tape.clone() }), "it is no fork");
+    assert_eq!(
+        tapes.merge(&tape).await,
+        Err(StoreError::TapeNotFound { tape: tape.clone() }),
+        "the tape is not a fork"
+    );
 }
 
-pub(super) async fn p09_a_merge_waits_for_an_open_call(tapes: &TapeRepository) {
+pub(super) async fn p09_merge_is_rejected_while_a_tool_call_is_open(tapes: &TapeRepository) {
     let (tape, fork) = (tape_name("t"), tape_name("f"));
     commit_to_tapes(tapes, create_tape_batch(&tape, [user_message("one"), tool_call("c")])).await;
     tapes.fork(&tape, &fork, None).await.unwrap();
@@ -67,18 +71,18 @@ pub(super) async fn p09_a_merge_waits_for_an_open_call(tapes: &TapeRepository) {
     assert_eq!(read_texts(tapes, &tape).await, ["one", "tool_call", "tool_result", "f1"]);
 }
 
-pub(super) async fn p09_a_discarded_fork_goes_nowhere(tapes: &TapeRepository) {
+pub(super) async fn p09_discarded_fork_does_not_change_its_parent(tapes: &TapeRepository) {
     let (tape, fork) = (tape_name("t"), tape_name("f"));
     commit_to_tapes(tapes, create_tape_batch(&tape, [user_message("one")])).await;
     tapes.fork(&tape, &fork, None).await.unwrap();
     commit_to_tapes(tapes, append_batch(&fork, [user_message("f1")])).await;
     tapes.discard(&fork).await.unwrap();
     assert_eq!(read_texts(tapes, &tape).await, ["one"]);
-    assert_eq!(read_texts(tapes, &fork).await, ["one", "f1"], "it stays readable");
+    assert_eq!(read_texts(tapes, &fork).await, ["one", "f1"], "a discarded fork stays readable");
     assert_eq!(tapes.discard(&fork).await, Err(StoreError::ForkClosed { tape: fork.clone() }));
 }
 
-pub(super) async fn p09_a_fork_at_an_entry_sees_no_further(tapes: &TapeRepository) {
+pub(super) async fn p09_fork_at_an_entry_sees_no_later_entries(tapes: &TapeRepository) {
     let (tape, fork, whole) = (tape_name("t"), tape_name("f"), tape_name("w"));
     commit_to_tapes(
         tapes,
@@ -91,10 +95,10 @@ pub(super) async fn p09_a_fork_at_an_entry_sees_no_further(tapes: &TapeRepositor
     let window = tapes.window(&fork).await.unwrap();
     assert_eq!(window.anchor.unwrap().name(), Some("a"));
     tapes.fork(&tape, &whole, Some(EntryId(99))).await.unwrap();
-    assert_eq!(read_texts(tapes, &whole).await, ["a", "one", "b", "two"], "a place beyond the end is the end");
+    assert_eq!(read_texts(tapes, &whole).await, ["a", "one", "b", "two"], "a position beyond the end is the end");
 }
 
-pub(super) async fn p09_a_fork_of_a_past_generation_sees_that_one(tapes: &TapeRepository) {
+pub(super) async fn p09_fork_of_a_past_generation_sees_that_generation(tapes: &TapeRepository) {
     let (tape, fork) = (tape_name("t"), tape_name("f"));
     commit_to_tapes(tapes, create_tape_batch(&tape, [user_message("one"), user_message("two")])).await;
     tapes.reset(&tape, false).await.unwrap();

@@ -1,4 +1,4 @@
-//! Generations of a tape, and the window a view reads.
+//! Generations of a tape, and the context window that a view reads.
 
 use capstan_protocol::EntryId;
 use capstan_tape::{ContextWindow, EntryKind, IncrementalWindow, TapeRepository, TapeSlice};
@@ -8,7 +8,7 @@ use super::fixture::{
     tape_name, tool_call, tool_result, user_message,
 };
 
-pub(super) async fn p11_a_reset_begins_with_session_start_and_ids_go_on(tapes: &TapeRepository) {
+pub(super) async fn p11_reset_begins_with_session_start_and_ids_continue(tapes: &TapeRepository) {
     let tape = tape_name("t");
     commit_to_tapes(tapes, create_tape_batch(&tape, [anchor("old"), user_message("one")])).await;
     tapes.reset(&tape, false).await.unwrap();
@@ -20,7 +20,7 @@ pub(super) async fn p11_a_reset_begins_with_session_start_and_ids_go_on(tapes: &
     assert_eq!(tapes.window(&tape).await.unwrap().anchor.unwrap().name(), Some("session/start"));
 }
 
-pub(super) async fn p11_a_past_generation_stays_readable(tapes: &TapeRepository) {
+pub(super) async fn p11_past_generation_stays_readable(tapes: &TapeRepository) {
     let tape = tape_name("t");
     commit_to_tapes(tapes, create_tape_batch(&tape, [user_message("one"), user_message("two")])).await;
     tapes.reset(&tape, true).await.unwrap();
@@ -39,63 +39,63 @@ pub(super) async fn p11_a_past_generation_stays_readable(tapes: &TapeRepository)
     assert!(tapes.reset(&tape_name("unknown"), false).await.is_err());
 }
 
-pub(super) async fn p04_a_window_is_the_anchor_what_it_names_and_what_follows(tapes: &TapeRepository) {
+pub(super) async fn p04_window_has_the_anchor_its_messages_and_later_entries(tapes: &TapeRepository) {
     let tape = tape_name("t");
     commit_to_tapes(tapes, create_tape_batch(&tape, [user_message("before any anchor")])).await;
     let window = tapes.window(&tape).await.unwrap();
     assert_eq!((window.anchor, entry_texts(&window.following)), (None, vec!["before any anchor".to_owned()]));
 
     commit_to_tapes(tapes, append_batch(&tape, [anchor("first"), user_message("forgotten")])).await;
-    let mut batch = append_batch(&tape, [user_message("taken in"), user_message("not named"), user_message("steered")]);
+    let mut batch = append_batch(&tape, [user_message("ingested"), user_message("not named"), user_message("steered")]);
     batch.append(&tape, anchor("second").with_named_messages(vec![batch_entry(0), batch_entry(2)]));
     batch.append(&tape, user_message("follows"));
     commit_to_tapes(tapes, batch).await;
     let window = tapes.window(&tape).await.unwrap();
     assert_eq!(
         entry_texts(&window.entries().cloned().collect::<Vec<_>>()),
-        ["second", "taken in", "steered", "follows"]
+        ["second", "ingested", "steered", "follows"]
     );
     assert_eq!(window.anchor.map(|anchor| anchor.id), Some(EntryId(7)));
 }
 
-pub(super) async fn p04_a_window_that_grew_is_the_one_that_is_there(tapes: &TapeRepository) {
+pub(super) async fn p04_incremental_window_equals_the_full_window(tapes: &TapeRepository) {
     let (tape, messages) = (tape_name("t"), [EntryKind::Message]);
     let (mut all, mut some) = (IncrementalWindow::default(), IncrementalWindow::default());
-    let mut look = async || {
-        let there = tapes.window(&tape).await.unwrap();
-        assert_eq!(*all.refresh(tapes, &tape, &[]).await.unwrap(), there);
-        let following = there.following.into_iter().filter(|entry| entry.kind == EntryKind::Message).collect();
-        assert_eq!(*some.refresh(tapes, &tape, &messages).await.unwrap(), ContextWindow { following, ..there });
+    let mut check = async || {
+        let window = tapes.window(&tape).await.unwrap();
+        assert_eq!(*all.refresh(tapes, &tape, &[]).await.unwrap(), window);
+        let following = window.following.into_iter().filter(|entry| entry.kind == EntryKind::Message).collect();
+        assert_eq!(*some.refresh(tapes, &tape, &messages).await.unwrap(), ContextWindow { following, ..window });
     };
-    look().await;
+    check().await;
     commit_to_tapes(tapes, create_tape_batch(&tape, [user_message("before any anchor")])).await;
-    look().await;
+    check().await;
     commit_to_tapes(
         tapes,
         append_batch(&tape, [anchor("first"), tool_call("a"), tool_result("a"), user_message("follows")]),
     )
     .await;
-    look().await;
-    look().await;
+    check().await;
+    check().await;
     let large = "x".repeat(100_000);
     commit_to_tapes(tapes, append_batch(&tape, [user_message(&large), user_message("after a large one")])).await;
-    look().await;
+    check().await;
     commit_to_tapes(tapes, append_batch(&tape, (0..100).map(|number| user_message(&format!("one of many: {number}")))))
         .await;
-    look().await;
-    let mut batch = append_batch(&tape, [user_message("taken in")]);
+    check().await;
+    let mut batch = append_batch(&tape, [user_message("ingested")]);
     batch.append(&tape, anchor("second").with_named_messages(vec![batch_entry(0)]));
     commit_to_tapes(tapes, batch).await;
-    look().await;
+    check().await;
     commit_to_tapes(tapes, append_batch(&tape, [user_message("follows the second")])).await;
-    look().await;
+    check().await;
     tapes.fork(&tape, &tape_name("fork"), None).await.unwrap();
-    commit_to_tapes(tapes, append_batch(&tape_name("fork"), [user_message("said in a fork")])).await;
-    look().await;
+    commit_to_tapes(tapes, append_batch(&tape_name("fork"), [user_message("written to a fork")])).await;
+    check().await;
     tapes.merge(&tape_name("fork")).await.unwrap();
-    look().await;
+    check().await;
     tapes.reset(&tape, false).await.unwrap();
-    look().await;
-    commit_to_tapes(tapes, append_batch(&tape, [user_message("anew")])).await;
-    look().await;
+    check().await;
+    commit_to_tapes(tapes, append_batch(&tape, [user_message("after the reset")])).await;
+    check().await;
 }

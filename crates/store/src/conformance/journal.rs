@@ -1,4 +1,4 @@
-//! The rows beside the entries.
+//! Inbox, ledger, outbox, blobs, state and workspaces.
 
 use capstan_protocol::{EntryId, Outcome, RunId, Usage};
 use capstan_tape::{
@@ -12,7 +12,7 @@ use super::fixture::{
     single_fact_batch, tape_name, timestamp, user_message,
 };
 
-pub(super) async fn an_event_is_accepted_once_and_settled_once(store: &dyn Store) {
+pub(super) async fn event_is_accepted_once_and_settled_once(store: &dyn Store) {
     let tape = tape_name("t");
     let accept = |entry| Fact::AcceptEvent {
         key: event_key("e"),
@@ -42,10 +42,10 @@ pub(super) async fn an_event_is_accepted_once_and_settled_once(store: &dyn Store
     };
     assert_eq!(store.inbox_record(&event_key("e")).await.unwrap(), Some(open.clone()));
 
-    let mut twice = append_batch(&tape, [user_message("again")]);
-    twice.push(accept(EntryRef::Id(EntryId(1))));
-    assert_eq!(store.commit(twice).await, Err(StoreError::DuplicateEvent { key: event_key("e") }));
-    assert_eq!(entry_texts(&read_all(store, &tape).await), ["hello"], "nothing of a duplicate is kept");
+    let mut duplicate = append_batch(&tape, [user_message("again")]);
+    duplicate.push(accept(EntryRef::Id(EntryId(1))));
+    assert_eq!(store.commit(duplicate).await, Err(StoreError::DuplicateEvent { key: event_key("e") }));
+    assert_eq!(entry_texts(&read_all(store, &tape).await), ["hello"], "nothing of a duplicate is stored");
 
     commit(store, single_fact_batch(settle())).await;
     let settled = InboxRecord { outcome: Some((Outcome::Silent, Some(RunId::new("r")))), ..open };
@@ -55,7 +55,7 @@ pub(super) async fn an_event_is_accepted_once_and_settled_once(store: &dyn Store
         Err(StoreError::EventNotInFlight { key: event_key("e") })
     );
 
-    let mut within = single_fact_batch(Fact::AcceptEvent {
+    let mut both = single_fact_batch(Fact::AcceptEvent {
         key: event_key("f"),
         session: "s".into(),
         tape,
@@ -63,12 +63,12 @@ pub(super) async fn an_event_is_accepted_once_and_settled_once(store: &dyn Store
         accepted_at: timestamp(2),
         owner: "p".into(),
     });
-    within.push(Fact::SettleEvent { key: event_key("f"), outcome: Outcome::Dropped, run_id: None });
-    commit(store, within).await;
+    both.push(Fact::SettleEvent { key: event_key("f"), outcome: Outcome::Dropped, run_id: None });
+    commit(store, both).await;
     assert_eq!(store.inbox_record(&event_key("f")).await.unwrap().unwrap().outcome, Some((Outcome::Dropped, None)));
 }
 
-pub(super) async fn runs_are_kept_and_listed_newest_first(store: &dyn Store) {
+pub(super) async fn runs_are_stored_and_listed_newest_first(store: &dyn Store) {
     for id in ["r1", "r3", "r2"] {
         commit(store, single_fact_batch(Fact::OpenRun(Box::new(run_record(id, timestamp(7)))))).await;
     }
@@ -95,12 +95,12 @@ pub(super) async fn runs_are_kept_and_listed_newest_first(store: &dyn Store) {
     let status = store.run(&RunId::new("r1")).await.unwrap().unwrap().status;
     assert_eq!(status, RunStatus::Failed, "a run ends once");
     let listed: Vec<RunId> = store.run_page(None, 2).await.unwrap().into_iter().map(|run| run.run_id).collect();
-    assert_eq!(listed, [RunId::new("r2"), RunId::new("r3")], "the order in which they began, the newest first");
+    assert_eq!(listed, [RunId::new("r2"), RunId::new("r3")], "in the order of their opening, newest first");
     assert!(store.commit(single_fact_batch(end("none"))).await.is_err());
     assert!(store.commit(single_fact_batch(Fact::OpenRun(Box::new(run_record("r1", timestamp(8)))))).await.is_err());
 }
 
-pub(super) async fn the_outbox_keeps_its_order(store: &dyn Store) {
+pub(super) async fn outbox_preserves_the_order_of_messages(store: &dyn Store) {
     let batch = Batch {
         facts: ["one", "two"].map(|text| Fact::EnqueueOutbound(new_outbound(text))).to_vec(),
         ..Batch::default()
@@ -125,11 +125,11 @@ pub(super) async fn the_outbox_keeps_its_order(store: &dyn Store) {
         store.outbox_records(&event_key("e")).collect().await.unwrap().into_iter().map(|row| row.status).collect();
     assert_eq!(statuses, [status, OutboxStatus::waiting()]);
     assert_eq!(store.outbox_records(&event_key("other")).collect().await.unwrap(), []);
-    let nowhere = Fact::RecordDelivery { id: capstan_tape::OutboxId(999), status: OutboxStatus::sent() };
-    assert!(store.commit(single_fact_batch(nowhere)).await.is_err());
+    let unknown = Fact::RecordDelivery { id: capstan_tape::OutboxId(999), status: OutboxStatus::sent() };
+    assert!(store.commit(single_fact_batch(unknown)).await.is_err());
 }
 
-pub(super) async fn blobs_state_and_workspaces_are_kept(store: &dyn Store) {
+pub(super) async fn blobs_state_and_workspaces_are_stored(store: &dyn Store) {
     let bytes = vec![0_u8, 159, 146, 150];
     let hash = blob_hash(&bytes);
     assert_eq!(store.blob(&hash).await.unwrap(), None);
@@ -143,7 +143,7 @@ pub(super) async fn blobs_state_and_workspaces_are_kept(store: &dyn Store) {
         commit(store, single_fact_batch(remove.clone())).await;
         assert_eq!(store.blob(&hash).await.unwrap(), None);
     }
-    // One that was removed is put again, also within a batch.
+    // A removed blob can be put again, within a batch too.
     commit(store, Batch { facts: vec![put.clone(), remove, put], ..Batch::new() }).await;
     assert_eq!(store.blob(&hash).await.unwrap(), Some(bytes));
 
@@ -157,9 +157,9 @@ pub(super) async fn blobs_state_and_workspaces_are_kept(store: &dyn Store) {
     assert_eq!(state, json!({"a": {"deep": [1, "你好"]}, "b": 2}));
     assert!(store.state(&tape_name("other")).await.unwrap().is_empty());
 
-    let remember = |identity: &str| Fact::RegisterWorkspace { path: "/w".into(), identity: identity.into() };
-    commit(store, single_fact_batch(remember("first"))).await;
-    commit(store, single_fact_batch(remember("second"))).await;
+    let register = |identity: &str| Fact::RegisterWorkspace { path: "/w".into(), identity: identity.into() };
+    commit(store, single_fact_batch(register("first"))).await;
+    commit(store, single_fact_batch(register("second"))).await;
     assert_eq!(store.workspace("/w").await.unwrap(), Some("first".into()));
     assert_eq!(store.workspace("/elsewhere").await.unwrap(), None);
 }

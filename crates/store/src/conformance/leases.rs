@@ -1,4 +1,4 @@
-//! One writer per tape.
+//! Leases: one writer per tape.
 
 use capstan_tape::{Batch, Fact, FactOutput, Fence, LeaseEpoch, LeaseRecord, OwnerLiveness, Store, StoreError};
 
@@ -7,15 +7,15 @@ use super::fixture::{
     user_message,
 };
 
-fn take_lease(owner: &str, now: i64, until: i64) -> Fact {
-    let (now, until) = (timestamp(now), timestamp(until));
-    Fact::TakeLease { tape: tape_name("t"), owner: owner.into(), now, expires_at: until, owner_liveness: None }
+fn take_lease(owner: &str, now: i64, expires_at: i64) -> Fact {
+    let (now, expires_at) = (timestamp(now), timestamp(expires_at));
+    Fact::TakeLease { tape: tape_name("t"), owner: owner.into(), now, expires_at, owner_liveness: None }
 }
 
-/// A wish of somebody who knows whether another lives.
-fn take_lease_with_liveness(owner: &str, now: i64, until: i64, judged: OwnerLiveness) -> Fact {
-    let (now, until) = (timestamp(now), timestamp(until));
-    Fact::TakeLease { tape: tape_name("t"), owner: owner.into(), now, expires_at: until, owner_liveness: Some(judged) }
+/// Request for a lease with knowledge about the liveness of an owner.
+fn take_lease_with_liveness(owner: &str, now: i64, expires_at: i64, liveness: OwnerLiveness) -> Fact {
+    let (now, expires_at) = (timestamp(now), timestamp(expires_at));
+    Fact::TakeLease { tape: tape_name("t"), owner: owner.into(), now, expires_at, owner_liveness: Some(liveness) }
 }
 
 fn owner_alive(owner: &str) -> OwnerLiveness {
@@ -30,76 +30,76 @@ fn release_lease(owner: &str) -> Fact {
     Fact::ReleaseLease { tape: tape_name("t"), owner: owner.into() }
 }
 
-/// The epoch that a wish for the lease was given.
-async fn request_lease(store: &dyn Store, wish: Fact) -> Option<u64> {
-    match commit(store, single_fact_batch(wish)).await.outputs[..] {
+/// Requests a lease and returns its epoch if it was granted.
+async fn request_lease(store: &dyn Store, request: Fact) -> Option<u64> {
+    match commit(store, single_fact_batch(request)).await.outputs[..] {
         [FactOutput::Lease(epoch)] => epoch.map(|epoch| epoch.0),
-        ref other => panic!("a wish for a lease was answered with {other:?}"),
+        ref other => panic!("unexpected output of a lease request: {other:?}"),
     }
 }
 
-pub(super) async fn a_lease_has_one_owner(store: &dyn Store) {
+pub(super) async fn lease_has_one_owner(store: &dyn Store) {
     let tape = tape_name("t");
     assert_eq!(store.lease(&tape).await.unwrap(), None);
     assert_eq!(request_lease(store, take_lease("a", 0, 100)).await, Some(1));
-    assert_eq!(request_lease(store, take_lease("b", 50, 150)).await, None, "another holds it");
-    assert_eq!(request_lease(store, take_lease("a", 60, 200)).await, Some(1), "its owner extends it");
-    let held =
+    assert_eq!(request_lease(store, take_lease("b", 50, 150)).await, None, "the lease has another owner");
+    assert_eq!(request_lease(store, take_lease("a", 60, 200)).await, Some(1), "the owner extends its lease");
+    let record =
         LeaseRecord { tape: tape.clone(), epoch: LeaseEpoch(1), owner: Some("a".into()), expires_at: timestamp(200) };
-    assert_eq!(store.lease(&tape).await.unwrap(), Some(held));
+    assert_eq!(store.lease(&tape).await.unwrap(), Some(record));
     assert_eq!(request_lease(store, take_lease("b", 199, 300)).await, None);
-    assert_eq!(request_lease(store, take_lease("b", 200, 300)).await, Some(2), "it has expired");
+    assert_eq!(request_lease(store, take_lease("b", 200, 300)).await, Some(2), "the lease has expired");
     commit(store, single_fact_batch(release_lease("a"))).await;
-    assert_eq!(request_lease(store, take_lease("a", 250, 350)).await, None, "only its owner can release it");
+    assert_eq!(request_lease(store, take_lease("a", 250, 350)).await, None, "only the owner can release a lease");
     commit(store, single_fact_batch(release_lease("b"))).await;
-    let free = LeaseRecord { tape: tape.clone(), epoch: LeaseEpoch(2), owner: None, expires_at: timestamp(300) };
-    assert_eq!(store.lease(&tape).await.unwrap(), Some(free));
-    assert_eq!(request_lease(store, take_lease("b", 260, 400)).await, Some(3), "taken anew, it is another lease");
+    let released = LeaseRecord { tape: tape.clone(), epoch: LeaseEpoch(2), owner: None, expires_at: timestamp(300) };
+    assert_eq!(store.lease(&tape).await.unwrap(), Some(released));
+    assert_eq!(request_lease(store, take_lease("b", 260, 400)).await, Some(3), "a new lease has a new epoch");
 
     let mut batch = single_fact_batch(take_lease("c", 280, 600));
     batch.push(Fact::PutState { tape: tape.clone(), key: "k".into(), value: true.into() });
     assert_eq!(commit(store, batch).await.outputs, [FactOutput::Lease(None), FactOutput::Nothing]);
-    assert_eq!(store.state(&tape).await.unwrap().len(), 1, "a wish that is not granted fails no batch");
+    assert_eq!(store.state(&tape).await.unwrap().len(), 1, "a denied request does not fail the batch");
 }
 
-pub(super) async fn an_owner_that_is_alive_keeps_its_lease_past_its_time(store: &dyn Store) {
+pub(super) async fn live_owner_keeps_its_expired_lease(store: &dyn Store) {
     request_lease(store, take_lease("a", 0, 100)).await;
     assert_eq!(request_lease(store, take_lease_with_liveness("b", 500, 600, owner_alive("a"))).await, None);
-    let held =
+    let record =
         LeaseRecord { tape: tape_name("t"), epoch: LeaseEpoch(1), owner: Some("a".into()), expires_at: timestamp(100) };
-    assert_eq!(store.lease(&tape_name("t")).await.unwrap(), Some(held), "a refused wish changes nothing");
-    assert_eq!(request_lease(store, take_lease("a", 500, 600)).await, Some(1), "it is still its own");
+    assert_eq!(store.lease(&tape_name("t")).await.unwrap(), Some(record), "a denied request changes nothing");
+    assert_eq!(request_lease(store, take_lease("a", 500, 600)).await, Some(1), "the owner still holds its lease");
     commit(store, single_fact_batch(release_lease("a"))).await;
     assert_eq!(
         request_lease(store, take_lease_with_liveness("b", 510, 700, owner_alive("a"))).await,
         Some(2),
-        "it lives, but gave it back"
+        "the owner is alive, but has released the lease"
     );
     assert_eq!(request_lease(store, take_lease_with_liveness("c", 699, 800, owner_alive("a"))).await, None);
     assert_eq!(
         request_lease(store, take_lease_with_liveness("c", 700, 800, owner_alive("a"))).await,
         Some(3),
-        "nothing is known about b but time"
+        "the liveness of b is unknown, so its lease expires"
     );
 }
 
-pub(super) async fn the_lease_of_a_dead_owner_is_void_at_once(store: &dyn Store) {
+pub(super) async fn lease_of_a_dead_owner_is_void_at_once(store: &dyn Store) {
     request_lease(store, take_lease("a", 0, 100)).await;
     assert_eq!(
         request_lease(store, take_lease_with_liveness("b", 10, 200, owner_dead("x"))).await,
         None,
-        "another one died"
+        "another owner is dead"
     );
     assert_eq!(request_lease(store, take_lease_with_liveness("b", 10, 200, owner_dead("a"))).await, Some(2));
     assert_eq!(
         request_lease(store, take_lease_with_liveness("c", 20, 300, owner_dead("a"))).await,
         None,
-        "the lease has another owner by now"
+        "the lease has a new owner"
     );
     assert_eq!(
         request_lease(store, take_lease_with_liveness("b", 30, 300, owner_dead("b"))).await,
         Some(2),
-        "who asks for its own is not dead"
+        "an owner that requests its own lease is alive"
     );
 }
 
@@ -120,26 +120,29 @@ pub(super) async fn every_tape_has_a_lease_of_its_own(store: &dyn Store) {
     assert_eq!(refused, Err(StoreError::Fenced { tape: tape_name("u") }));
 }
 
-pub(super) async fn a_fence_refuses_whoever_lost_the_lease(store: &dyn Store) {
+pub(super) async fn fence_rejects_writers_without_the_lease(store: &dyn Store) {
     let tape = tape_name("t");
     let fenced = |epoch, batch: Batch| {
         let fence = Fence { tape: tape_name("t"), epoch: LeaseEpoch(epoch) };
         Batch { fence: Some(fence), ..batch }
     };
-    let refused = Err(StoreError::Fenced { tape: tape.clone() });
+    let fenced_error = Err(StoreError::Fenced { tape: tape.clone() });
     commit(store, create_tape_batch(&tape, [])).await;
     assert_eq!(
-        store.commit(fenced(1, append_batch(&tape, [user_message("nobody's")]))).await,
-        refused,
-        "no lease, no write"
+        store.commit(fenced(1, append_batch(&tape, [user_message("without a lease")]))).await,
+        fenced_error,
+        "a fenced batch needs a lease"
     );
     request_lease(store, take_lease("a", 0, 100)).await;
-    commit(store, fenced(1, append_batch(&tape, [user_message("a's")]))).await;
+    commit(store, fenced(1, append_batch(&tape, [user_message("by a")]))).await;
     request_lease(store, take_lease("b", 100, 200)).await;
-    assert_eq!(store.commit(fenced(1, append_batch(&tape, [user_message("a's, too late")]))).await, refused);
-    let mut last = fenced(2, append_batch(&tape, [user_message("b's")]));
+    assert_eq!(store.commit(fenced(1, append_batch(&tape, [user_message("by a, too late")]))).await, fenced_error);
+    let mut last = fenced(2, append_batch(&tape, [user_message("by b")]));
     last.push(release_lease("b"));
     commit(store, last).await;
-    assert_eq!(store.commit(fenced(2, append_batch(&tape, [user_message("b's, after its release")]))).await, refused);
-    assert_eq!(entry_texts(&read_all(store, &tape).await), ["a's", "b's"]);
+    assert_eq!(
+        store.commit(fenced(2, append_batch(&tape, [user_message("by b, after its release")]))).await,
+        fenced_error
+    );
+    assert_eq!(entry_texts(&read_all(store, &tape).await), ["by a", "by b"]);
 }

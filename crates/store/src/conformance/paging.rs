@@ -36,13 +36,13 @@ pub(super) async fn runs_are_listed_page_by_page(store: &dyn Store) {
     let ids: Vec<RunId> = (0..MANY_ROWS).map(|number| RunId::new(numbered("r", MANY_ROWS - number))).collect();
     let open = |id: &RunId| Fact::OpenRun(Box::new(run_record(id.as_str(), timestamp(7))));
     commit(store, Batch { facts: ids.iter().map(open).collect(), ..Batch::new() }).await;
-    let ended = |id: &RunId| Fact::EndRun {
+    let end = |id: &RunId| Fact::EndRun {
         run_id: id.clone(),
         status: RunStatus::Completed,
         usage: None,
         ended_at: timestamp(9),
     };
-    commit(store, Batch { facts: ids.iter().step_by(2).map(ended).collect(), ..Batch::new() }).await;
+    commit(store, Batch { facts: ids.iter().step_by(2).map(end).collect(), ..Batch::new() }).await;
     let newest_first: Vec<RunId> = ids.iter().rev().cloned().collect();
     let still_open: Vec<RunId> = ids.iter().skip(1).step_by(2).cloned().collect();
 
@@ -52,7 +52,7 @@ pub(super) async fn runs_are_listed_page_by_page(store: &dyn Store) {
     assert_eq!(page(None, 2).await, newest_first[..2]);
     assert_eq!(page(Some(&newest_first[1]), 3).await, newest_first[2..5]);
     assert_eq!(page(newest_first.last(), 3).await, []);
-    assert_eq!(page(Some(&RunId::new("none")), 3).await, [], "nothing comes before an unknown run");
+    assert_eq!(page(Some(&RunId::new("none")), 3).await, [], "no run comes before an unknown one");
     let open_page = async |after: Option<&RunId>, limit| {
         store.open_run_page(after, limit).await.unwrap().into_iter().map(|run| run.run_id).collect::<Vec<_>>()
     };
@@ -66,7 +66,7 @@ pub(super) async fn runs_are_listed_page_by_page(store: &dyn Store) {
     assert_eq!(run_ids(store.open_runs().collect().await.unwrap()), still_open);
 }
 
-/// Accepts events on a tape, all of which point to its first entry.
+/// Accepts events on a tape, all of which refer to its first entry.
 async fn accept_events(store: &dyn Store, tape: &str, keys: &[EventKey]) {
     let tape = tape_name(tape);
     let mut batch = create_tape_batch(&tape, [user_message("one")]);
@@ -88,12 +88,12 @@ pub(super) async fn events_are_listed_page_by_page(store: &dyn Store) {
     let (first, second) = keys.split_at(MANY_ROWS / 2);
     accept_events(store, "b", first).await;
     accept_events(store, "a", second).await;
-    let in_order: Vec<EventKey> = second.iter().chain(first).cloned().collect();
+    let expected: Vec<EventKey> = second.iter().chain(first).cloned().collect();
     let (a, b) = (tape_name("a"), tape_name("b"));
 
     let all = store.in_flight_events(None).collect().await.unwrap();
     let event_keys = |events: &[InFlightEvent]| events.iter().map(|event| event.key.clone()).collect::<Vec<_>>();
-    assert_eq!(event_keys(&all), in_order, "by tape and entry, and by key where these are the same");
+    assert_eq!(event_keys(&all), expected, "by tape, entry and key");
     assert_eq!(event_keys(&store.in_flight_events(Some(&b)).collect().await.unwrap()), first);
     let boundary = second.len() - 1;
     assert_eq!(store.in_flight_page(None, Some(&all[boundary]), 2).await.unwrap(), all[boundary + 1..boundary + 3]);
@@ -103,9 +103,9 @@ pub(super) async fn events_are_listed_page_by_page(store: &dyn Store) {
 
     let settle = |key: &EventKey| Fact::SettleEvent { key: key.clone(), outcome: Outcome::Silent, run_id: None };
     commit(store, Batch { facts: keys.iter().rev().map(settle).collect(), ..Batch::new() }).await;
-    assert_eq!(store.in_flight_event(&keys[0]).await.unwrap(), None, "it has an outcome");
+    assert_eq!(store.in_flight_event(&keys[0]).await.unwrap(), None, "a settled event is not in flight");
     let after_settled = store.in_flight_page(None, Some(&all[0]), 5).await.unwrap();
-    assert_eq!(after_settled, [], "the event of a cursor may have its outcome");
+    assert_eq!(after_settled, [], "the event of a cursor may be settled");
     let settled = store.settled_events().collect().await.unwrap();
     assert_eq!(settled.iter().map(|event| event.key.clone()).collect::<Vec<_>>(), keys);
     assert_eq!(store.settled_page(Some(&keys[1]), 2).await.unwrap(), settled[2..4]);
@@ -114,7 +114,7 @@ pub(super) async fn events_are_listed_page_by_page(store: &dyn Store) {
 
 pub(super) async fn messages_are_listed_page_by_page(store: &dyn Store) {
     let message = |number: usize| {
-        let event = event_key(if number % 3 == 0 { "third" } else { "e" });
+        let event = event_key(if number.is_multiple_of(3) { "third" } else { "e" });
         Fact::EnqueueOutbound(NewOutbound { event, ..new_outbound(&numbered("m", number)) })
     };
     commit(store, Batch { facts: (0..MANY_ROWS).map(message).collect(), ..Batch::new() }).await;
@@ -124,7 +124,7 @@ pub(super) async fn messages_are_listed_page_by_page(store: &dyn Store) {
     assert_eq!(store.pending_page(OutboxId(0), 2).await.unwrap(), rows[..2]);
     assert_eq!(store.pending_page(rows[1].id, 2).await.unwrap(), rows[2..4]);
     commit(store, single_fact_batch(Fact::RecordDelivery { id: rows[2].id, status: OutboxStatus::sent() })).await;
-    assert_eq!(store.pending_page(rows[1].id, 1).await.unwrap(), rows[3..4], "what was sent is not pending");
+    assert_eq!(store.pending_page(rows[1].id, 1).await.unwrap(), rows[3..4], "a sent message is not pending");
 
     let of_third = store.outbox_records(&event_key("third")).collect().await.unwrap();
     let expected: Vec<_> = rows.iter().step_by(3).cloned().collect();
@@ -134,8 +134,14 @@ pub(super) async fn messages_are_listed_page_by_page(store: &dyn Store) {
 }
 
 pub(super) async fn values_and_namespaces_are_listed_page_by_page(store: &dyn Store) {
-    let put = |space: String, key: String| {
-        Fact::PutKeyValue(KeyValueRecord { space, key, value: json!(1), at: Timestamp::from_millis(1), by: None })
+    let put = |namespace: String, key: String| {
+        Fact::PutKeyValue(KeyValueRecord {
+            space: namespace,
+            key,
+            value: json!(1),
+            at: Timestamp::from_millis(1),
+            by: None,
+        })
     };
     let keys: Vec<String> = (0..MANY_ROWS).map(|number| numbered("k", number)).collect();
     let names: Vec<String> = (0..MANY_ROWS).map(|number| numbered("state:", number)).collect();
@@ -176,6 +182,6 @@ pub(super) async fn rows_written_while_a_listing_is_read_are_seen_after_its_curs
     while let Some(row) = rows.next().await.unwrap() {
         texts.push(row.message.content.text());
     }
-    assert_eq!(texts.len(), MANY_ROWS, "none twice and none missing");
+    assert_eq!(texts.len(), MANY_ROWS, "each row once");
     assert_eq!(texts.last().map(String::as_str), Some("last"));
 }

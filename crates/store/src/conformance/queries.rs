@@ -1,4 +1,4 @@
-//! Questions about a tape.
+//! Queries of a tape.
 
 use capstan_tape::{DateRange, EntryDate, EntryDraft, EntryKind, EntryOrder, Query, QueryStart, TapeRepository};
 
@@ -26,7 +26,7 @@ pub(super) async fn p10_queries_by_anchor(tapes: &TapeRepository) {
     commit_to_tapes(tapes, create_tape_batch(&tape, drafts)).await;
     let after = |name: &str| Query { start: QueryStart::Anchor(name.into()), ..Query::default() };
     assert_eq!(query_texts(tapes, Query { start: QueryStart::LastAnchor, ..Query::default() }).await, ["4"]);
-    assert_eq!(query_texts(tapes, after("a")).await, ["3", "b", "4"], "after the newest of that name");
+    assert_eq!(query_texts(tapes, after("a")).await, ["3", "b", "4"], "after the newest anchor with that name");
     assert_eq!(query_texts(tapes, Query { until_anchor: Some("b".into()), ..after("a") }).await, ["3"]);
     assert_eq!(query_texts(tapes, Query { until_anchor: Some("b".into()), ..Query::default() }).await, ["a", "1"]);
     assert!(query_texts(tapes, after("unknown")).await.is_empty());
@@ -60,11 +60,11 @@ pub(super) async fn p10_queries_by_date_kind_limit_and_text(tapes: &TapeReposito
         query_texts(tapes, Query::search("the")).await,
         ["the next day", "winds the anchor rope", "the capstan"]
     );
-    assert_eq!(query_texts(tapes, Query::search("cpastan")).await, ["the capstan"], "a typo is forgiven");
+    assert_eq!(query_texts(tapes, Query::search("cpastan")).await, ["the capstan"], "a typo is tolerated");
     assert_eq!(query_texts(tapes, Query { date_range: day, ..Query::search("the") }).await, ["winds the anchor rope"]);
 }
 
-pub(super) async fn p10_a_search_looks_beyond_one_page(tapes: &TapeRepository) {
+pub(super) async fn p10_search_continues_beyond_one_page(tapes: &TapeRepository) {
     let tape = tape_name("t");
     let noise = (0..2_300).map(|_| user_message("noise"));
     commit_to_tapes(

@@ -1,4 +1,4 @@
-//! A host and a tape store that is not its own.
+//! Replication to an external tape store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use super::fixture::{
 
 type StorePair = (Arc<dyn Store>, Arc<dyn TapeStore>);
 
-/// A tape store that refuses to append while it is told to.
+/// Tape store whose appends fail on demand.
 struct FailingTapeStore {
     inner: Arc<dyn TapeStore>,
     should_fail: AtomicBool,
@@ -25,7 +25,7 @@ struct FailingTapeStore {
 impl TapeStore for FailingTapeStore {
     async fn append(&self, tape: &TapeName, entries: &[Entry]) -> Result<(), StoreError> {
         if self.should_fail.load(Ordering::Relaxed) {
-            // The worst there is: some of it was kept, and nobody was told.
+            // The worst case: some entries were stored before the failure.
             self.inner.append(tape, entries.get(..1).unwrap_or_default()).await?;
             return Err(StoreError::io("append", "no space left on device"));
         }
@@ -51,14 +51,14 @@ pub(super) async fn d09_entries_move_to_the_tape_store((store, files): StorePair
     commit_to_tapes(&tapes, create_tape_batch(&tape, [anchor("a"), user_message("one")])).await;
     commit_to_tapes(&tapes, append_batch(&tape, [user_message("two")])).await;
     assert_eq!(stored_ids(&*files, &tape).await, [1, 2, 3]);
-    assert!(read_all(&*store, &tape).await.is_empty(), "the store keeps them no longer");
+    assert!(read_all(&*store, &tape).await.is_empty(), "the store has removed them");
     assert_eq!(read_texts(&tapes, &tape).await, ["a", "one", "two"]);
     let record = tapes.record(&tape).await.unwrap().unwrap();
     assert_eq!((record.head, record.handed_over), (EntryId(3), EntryId(3)));
     assert_eq!(tapes.list().await.unwrap(), [record]);
 }
 
-pub(super) async fn d09_nothing_is_lost_while_the_tape_store_fails((store, files): StorePair) {
+pub(super) async fn d09_no_entry_is_lost_while_the_tape_store_fails((store, files): StorePair) {
     let tape = tape_name("t");
     let failing = Arc::new(FailingTapeStore { inner: Arc::clone(&files), should_fail: AtomicBool::new(false) });
     let tapes = TapeRepository::with_external_store(Arc::clone(&store), Arc::clone(&failing) as Arc<dyn TapeStore>);
@@ -67,7 +67,11 @@ pub(super) async fn d09_nothing_is_lost_while_the_tape_store_fails((store, files
     commit_to_tapes(&tapes, append_batch(&tape, [user_message("two"), user_message("three")])).await;
     commit_to_tapes(&tapes, append_batch(&tape, [anchor("b"), user_message("four")])).await;
     assert_eq!(stored_ids(&*files, &tape).await, [1, 2, 3]);
-    assert_eq!(read_texts(&tapes, &tape).await, ["a", "one", "two", "three", "b", "four"], "reads see both, once");
+    assert_eq!(
+        read_texts(&tapes, &tape).await,
+        ["a", "one", "two", "three", "b", "four"],
+        "reads see the entries of both stores once"
+    );
     assert_eq!(entry_texts(&tapes.window(&tape).await.unwrap().following), ["four"]);
     let newest = TapeSlice { limit: Some(3), ..TapeSlice::last() };
     assert_eq!(entry_ids(&tapes.read(&tape, &newest).await.unwrap()), [6, 5, 4]);
@@ -81,7 +85,7 @@ pub(super) async fn d09_nothing_is_lost_while_the_tape_store_fails((store, files
     assert_eq!(read_texts(&tapes, &tape).await, ["a", "one", "two", "three", "b", "four", "five"]);
 }
 
-pub(super) async fn d09_a_tape_that_was_begun_elsewhere_goes_on((store, files): StorePair) {
+pub(super) async fn d09_tape_from_the_tape_store_can_be_continued((store, files): StorePair) {
     let tape = tape_name("t");
     let old = [
         entry(4, "anchor", json!({"name": "old", "state": {}})),
@@ -97,7 +101,7 @@ pub(super) async fn d09_a_tape_that_was_begun_elsewhere_goes_on((store, files): 
     assert_eq!(read_texts(&tapes, &tape_name("f")).await, ["old", "before"]);
 }
 
-pub(super) async fn d09_a_tape_of_the_store_moves_as_a_whole((store, files): StorePair) {
+pub(super) async fn d09_existing_tape_moves_completely((store, files): StorePair) {
     let tape = tape_name("t");
     commit(&*store, create_tape_batch(&tape, [user_message("one"), user_message("two")])).await;
     let tapes = TapeRepository::with_external_store(Arc::clone(&store), Arc::clone(&files));
@@ -107,7 +111,7 @@ pub(super) async fn d09_a_tape_of_the_store_moves_as_a_whole((store, files): Sto
     assert_eq!(read_texts(&tapes, &tape).await, ["one", "two", "three"]);
 }
 
-pub(super) async fn d09_a_tape_that_is_kept_elsewhere_cannot_be_written_without_it((store, files): StorePair) {
+pub(super) async fn d09_external_tape_cannot_be_written_without_its_store((store, files): StorePair) {
     let tape = tape_name("t");
     files.append(&tape_name("adopted"), &[entry(3, "event", json!({}))]).await.unwrap();
     let tapes = TapeRepository::with_external_store(Arc::clone(&store), Arc::clone(&files));
@@ -122,48 +126,48 @@ pub(super) async fn d09_a_tape_that_is_kept_elsewhere_cannot_be_written_without_
     commit_to_tapes(&alone, create_tape_batch(&tape_name("new"), [user_message("one")])).await;
 }
 
-pub(super) async fn d09_what_is_kept_elsewhere_is_not_taken_for_nothing((store, files): StorePair) {
+pub(super) async fn d09_external_tape_cannot_be_read_without_its_store((store, files): StorePair) {
     let tape = tape_name("t");
     let tapes = TapeRepository::with_external_store(Arc::clone(&store), Arc::clone(&files));
     commit_to_tapes(&tapes, create_tape_batch(&tape, [anchor("a"), user_message("one")])).await;
     tapes.reset(&tape, false).await.unwrap();
-    // What a host writes whose tape store fails waits in the store itself.
-    commit(&*store, append_batch(&tape, [user_message("waits")])).await;
+    // While the tape store fails, entries stay in the store itself.
+    commit(&*store, append_batch(&tape, [user_message("pending")])).await;
 
     let alone = TapeRepository::new(Arc::clone(&store));
     let elsewhere = StoreError::StoredElsewhere { tape: tape.clone() };
     assert_eq!(alone.read(&tape, &TapeSlice::all()).await, Err(elsewhere.clone()));
-    assert_eq!(alone.read(&tape, &TapeSlice::last()).await, Err(elsewhere.clone()), "however little is asked for");
+    assert_eq!(alone.read(&tape, &TapeSlice::last()).await, Err(elsewhere.clone()), "for a single entry too");
     assert_eq!(alone.read_generation(&tape, 1, &TapeSlice::all()).await, Err(elsewhere.clone()));
     assert_eq!(alone.window(&tape).await, Err(elsewhere.clone()));
     assert_eq!(alone.query(&tape, &Query::default()).await, Err(elsewhere.clone()));
     assert_eq!(alone.last_anchor(&tape).await, Err(elsewhere.clone()));
 
     assert_eq!(alone.read(&tape, &TapeSlice::after(EntryId(3))).await, Err(elsewhere));
-    let waiting = alone.read(&tape, &TapeSlice::after(EntryId(4))).await.unwrap();
-    assert_eq!(entry_texts(&waiting), ["waits"], "what was not handed over can be read");
+    let pending = alone.read(&tape, &TapeSlice::after(EntryId(4))).await.unwrap();
+    assert_eq!(entry_texts(&pending), ["pending"], "entries that were not replicated can be read");
     let record = alone.record(&tape).await.unwrap().unwrap();
     assert_eq!((record.head, record.handed_over), (EntryId(5), EntryId(4)));
     assert_eq!(alone.list().await.unwrap(), [record]);
-    assert_eq!(store.verify().await.unwrap(), [], "nothing is wrong with the store");
+    assert_eq!(store.verify().await.unwrap(), [], "the store has no integrity problem");
 }
 
-pub(super) async fn d09_a_fork_of_what_is_kept_elsewhere_needs_it_too((store, files): StorePair) {
+pub(super) async fn d09_fork_of_an_external_tape_needs_its_store((store, files): StorePair) {
     let (tape, fork) = (tape_name("t"), tape_name("f"));
     let tapes = TapeRepository::with_external_store(Arc::clone(&store), Arc::clone(&files));
     commit_to_tapes(&tapes, create_tape_batch(&tape, [user_message("one"), user_message("two")])).await;
     tapes.fork(&tape, &fork, Some(EntryId(1))).await.unwrap();
 
     let alone = TapeRepository::new(Arc::clone(&store));
-    commit_to_tapes(&alone, append_batch(&fork, [anchor("a"), user_message("its own")])).await;
+    commit_to_tapes(&alone, append_batch(&fork, [anchor("a"), user_message("on the fork")])).await;
     let elsewhere = StoreError::StoredElsewhere { tape };
     assert_eq!(alone.read(&fork, &TapeSlice::all()).await, Err(elsewhere.clone()));
     assert_eq!(alone.last_anchor(&fork).await, Err(elsewhere));
     let own = alone.read(&fork, &TapeSlice::after(EntryId(1))).await.unwrap();
-    assert_eq!(entry_texts(&own), ["a", "its own"], "nothing of the parent is asked for");
+    assert_eq!(entry_texts(&own), ["a", "on the fork"], "no entry of the parent is needed");
 }
 
-pub(super) async fn d09_a_fork_that_is_kept_elsewhere_is_not_merged_without_it((store, files): StorePair) {
+pub(super) async fn d09_external_fork_cannot_be_merged_without_its_store((store, files): StorePair) {
     let (tape, fork) = (tape_name("t"), tape_name("f"));
     let alone = TapeRepository::new(Arc::clone(&store));
     commit_to_tapes(&alone, create_tape_batch(&tape, [user_message("one")])).await;

@@ -1,4 +1,4 @@
-//! Every slice, against a plain list.
+//! Slices, compared with a selection from a plain list.
 
 use capstan_protocol::EntryId;
 use capstan_tape::{DateRange, Entry, EntryDate, EntryKind, EntryOrder, Fact, Store, TapeSlice, TapeStore};
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::fixture::{commit, ensure_tape, entry, single_fact_batch, tape_name};
 
-/// A tape of every kind, with gaps between its ids and dates that mean nothing, or the same moment.
+/// Entries of every kind, with gaps between their ids, invalid dates and dates of the same time.
 fn mixed_entries() -> Vec<Entry> {
     let kinds = ["anchor", "message", "tool_call", "tool_result", "event", "bub.custom", "message", "anchor", "error"];
     let dates =
@@ -47,11 +47,11 @@ fn all_slices() -> Vec<TapeSlice> {
     for (after, up_to) in bounds {
         for kinds in &kinds {
             for anchor in [None, Some("a".to_owned()), Some("c".to_owned())] {
-                for dated in dates {
+                for date_range in dates {
                     for order in [EntryOrder::OldestFirst, EntryOrder::NewestFirst] {
                         for limit in [None, Some(0), Some(1), Some(3)] {
                             let (kinds, anchor) = (kinds.clone(), anchor.clone());
-                            slices.push(TapeSlice { after, up_to, kinds, anchor, date_range: dated, order, limit });
+                            slices.push(TapeSlice { after, up_to, kinds, anchor, date_range, order, limit });
                         }
                     }
                 }
@@ -61,7 +61,7 @@ fn all_slices() -> Vec<TapeSlice> {
     slices
 }
 
-pub(super) async fn every_slice_is_what_a_plain_list_gives(store: &dyn Store) {
+pub(super) async fn every_slice_equals_a_selection_from_a_list(store: &dyn Store) {
     let tape = tape_name("t");
     for neighbour in ["s", "t", "u"].map(tape_name) {
         let mut batch = single_fact_batch(ensure_tape(&neighbour));
@@ -74,7 +74,7 @@ pub(super) async fn every_slice_is_what_a_plain_list_gives(store: &dyn Store) {
     }
 }
 
-pub(super) async fn every_slice_of_a_tape_store_is_what_a_plain_list_gives(store: &dyn TapeStore) {
+pub(super) async fn every_slice_of_a_tape_store_equals_a_selection_from_a_list(store: &dyn TapeStore) {
     let tape = tape_name("t");
     store.append(&tape, &mixed_entries()).await.unwrap();
     let model = mixed_entries();

@@ -1,44 +1,44 @@
-//! Lines of a file from its end, so that what is new is found at the cost of what is new.
+//! Reader for the lines of a file from its end, so that the cost of finding new lines does not depend on the old ones.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
-/// How much is read first; a longer line is read in pieces that double.
+/// Size of the first read; longer lines are read in chunks of doubling size.
 const INITIAL_READ_BYTES: u64 = 16 * 1024;
 
-/// A line and where it stands.
+/// Line with its position in the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FileLine {
-    /// Where it begins in the file.
+    /// Offset of its first byte in the file.
     pub(super) offset: u64,
-    /// Its text without the newline.
+    /// Text without the newline.
     pub(super) bytes: Vec<u8>,
-    /// Whether it ends with a newline: only the last line of a file may not.
+    /// Ends with a newline; false only for the last line of a file.
     pub(super) has_newline: bool,
 }
 
 /// Reads lines from the end of a file to its beginning.
 pub(super) struct BackwardLineReader<F> {
     file: F,
-    /// Where the buffer begins in the file.
+    /// Offset of the buffer in the file.
     buffer_offset: u64,
     buffer: Vec<u8>,
 }
 
 impl<F: Read + Seek> BackwardLineReader<F> {
-    /// Begins at the present end of the file.
+    /// Starts at the current end of the file.
     pub(super) fn new(mut file: F) -> io::Result<Self> {
-        let start = file.seek(SeekFrom::End(0))?;
-        Ok(Self { file, buffer_offset: start, buffer: Vec::new() })
+        let buffer_offset = file.seek(SeekFrom::End(0))?;
+        Ok(Self { file, buffer_offset, buffer: Vec::new() })
     }
 
-    /// The line before the one given last.
+    /// Reads the line before the one that was returned last.
     pub(super) fn next_line(&mut self) -> io::Result<Option<FileLine>> {
         loop {
-            let is_ended = self.buffer.last() == Some(&b'\n');
-            let text = &self.buffer[..self.buffer.len() - usize::from(is_ended)];
-            // In an empty buffer there is nothing to tell yet, not even whether the line is ended.
-            let begin = if self.buffer.is_empty() { None } else { text.iter().rposition(|byte| *byte == b'\n') };
-            let begin = match begin {
+            let has_newline = self.buffer.last() == Some(&b'\n');
+            let text = &self.buffer[..self.buffer.len() - usize::from(has_newline)];
+            // An empty buffer says nothing about the line, not even if it ends with a newline.
+            let newline = if self.buffer.is_empty() { None } else { text.iter().rposition(|byte| *byte == b'\n') };
+            let start = match newline {
                 Some(newline) => newline + 1,
                 None if self.buffer_offset > 0 => {
                     self.load_previous_chunk()?;
@@ -47,12 +47,9 @@ impl<F: Read + Seek> BackwardLineReader<F> {
                 None if self.buffer.is_empty() => return Ok(None),
                 None => 0,
             };
-            let line = FileLine {
-                offset: self.buffer_offset + begin as u64,
-                bytes: text[begin..].to_vec(),
-                has_newline: is_ended,
-            };
-            self.buffer.truncate(begin);
+            let line =
+                FileLine { offset: self.buffer_offset + start as u64, bytes: text[start..].to_vec(), has_newline };
+            self.buffer.truncate(start);
             return Ok(Some(line));
         }
     }
@@ -63,7 +60,7 @@ impl<F: Read + Seek> BackwardLineReader<F> {
         self.file.seek(SeekFrom::Start(self.buffer_offset - size))?;
         let read = self.file.by_ref().take(size).read_to_end(&mut chunk)?;
         if read as u64 != size {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter while it was read"));
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file was truncated while it was read"));
         }
         chunk.append(&mut self.buffer);
         self.buffer = chunk;
@@ -87,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_from_the_end_with_their_place() {
+    fn lines_are_read_from_the_end_with_their_offsets() {
         assert_eq!(read_lines(""), []);
         assert_eq!(read_lines("\n"), [(0, String::new(), true)]);
         assert_eq!(read_lines("a\nbc"), [(2, "bc".into(), false), (0, "a".into(), true)]);
@@ -95,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_may_be_longer_than_what_is_read_at_once() {
+    fn line_may_be_longer_than_one_read() {
         let chunk = usize::try_from(INITIAL_READ_BYTES).unwrap();
         for length in [chunk - 2, chunk - 1, chunk, chunk + 1, 5 * chunk + 3] {
             let long = "x".repeat(length);

@@ -1,4 +1,4 @@
-//! Tapes in the form of the system the format comes from: one result entry per step, by position.
+//! Conversion of tapes to the format of Bub: one result entry per step, matched to the calls by position.
 
 use std::collections::HashMap;
 
@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 /// Joins the results of each step into one entry right after its `tool_call`, in the order of the calls.
 ///
-/// That system pairs results with calls by position alone, so a call without a result gets one that says so, and a
-/// result that answers no call of its step is left out. A step without any result stays as it is. Ids keep
-/// increasing: where the results of a step stood further on, the entries passed over move by one.
+/// Bub matches results to calls by position alone, so a call without a result gets a placeholder, and a result that
+/// belongs to no call of its step is omitted. A step without any result is not changed. Ids stay increasing: if the
+/// results of a step came after other entries, the ids of those entries move by one.
 pub fn to_bub_format(entries: &[Entry]) -> Vec<Entry> {
     let mut joined: Vec<Entry> = Vec::with_capacity(entries.len());
     let mut step: Option<BubToolStep> = None;
@@ -29,27 +29,22 @@ pub fn to_bub_format(entries: &[Entry]) -> Vec<Entry> {
     renumber(joined)
 }
 
-/// The calls of one `tool_call` entry.
+/// Calls of one `tool_call` entry.
 struct BubToolStep {
     call_ids: Vec<Option<String>>,
     is_answered: Vec<bool>,
-    /// Where the joined result stands or will stand.
+    /// Index of the joined result.
     result_index: usize,
     has_result: bool,
 }
 
 impl BubToolStep {
-    fn new(call: &Entry, place: usize) -> Option<Self> {
+    fn new(call: &Entry, result_index: usize) -> Option<Self> {
         let calls = call.payload.get("calls").and_then(Value::as_array);
         let id = |call: &Value| call.get("id").and_then(Value::as_str).map(str::to_owned);
         let call_ids: Vec<Option<String>> = calls.into_iter().flatten().map(id).collect();
-        let answered = vec![false; call_ids.len()];
-        (!call_ids.is_empty()).then_some(Self {
-            call_ids,
-            is_answered: answered,
-            result_index: place,
-            has_result: false,
-        })
+        let is_answered = vec![false; call_ids.len()];
+        (!call_ids.is_empty()).then_some(Self { call_ids, is_answered, result_index, has_result: false })
     }
 
     fn push_results(&mut self, entry: &Entry, joined: &mut Vec<Entry>) {
@@ -67,10 +62,10 @@ impl BubToolStep {
         }
     }
 
-    /// The call a result answers: by id, or the first without an answer.
+    /// Finds the call that a result belongs to: by id, or the first without a result.
     fn match_call(&mut self, id: Option<&str>) -> Option<usize> {
-        let is_meant = |call: &usize| id.is_none() || self.call_ids[*call].as_deref() == id;
-        let call = (0..self.call_ids.len()).filter(|call| !self.is_answered[*call]).find(is_meant)?;
+        let is_match = |call: &usize| id.is_none() || self.call_ids[*call].as_deref() == id;
+        let call = (0..self.call_ids.len()).filter(|call| !self.is_answered[*call]).find(is_match)?;
         self.is_answered[call] = true;
         Some(call)
     }
@@ -88,7 +83,7 @@ impl BubToolStep {
     }
 }
 
-/// Gives the same ids out again in increasing order, and lets anchors name their messages by the new ones.
+/// Assigns the same ids again in increasing order, and updates the messages that anchors name.
 fn renumber(mut entries: Vec<Entry>) -> Vec<Entry> {
     if entries.is_sorted_by_key(|entry| entry.id) {
         return entries;

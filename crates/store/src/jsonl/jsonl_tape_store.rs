@@ -1,4 +1,4 @@
-//! Live tapes in a directory of JSONL files.
+//! Tape store in a directory of JSONL files.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
@@ -15,9 +15,9 @@ use super::slice_reader::read_slice;
 use super::tail::{FileTail, quarantine_torn_line, read_tail, sync_parent_directory};
 use super::tape_file::{TapeFile, parse_tape_file};
 
-/// A tape store that keeps each tape as a file `<tape>.jsonl` in a directory.
+/// Tape store with one file `<tape>.jsonl` per tape in a directory.
 ///
-/// A line is on disk before `append` returns. A lock on the file keeps two processes from writing at once.
+/// Appended lines are durable before `append` returns. A lock on the file keeps two processes from writing at once.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -34,16 +34,16 @@ use super::tape_file::{TapeFile, parse_tape_file};
 #[derive(Debug, Clone)]
 pub struct JsonlTapeStore {
     directory: Arc<PathBuf>,
-    /// Tapes whose torn line was reported by a read, so that it is said once.
+    /// Tapes whose torn line was logged by a read; each is logged once.
     reported_torn: Arc<Mutex<HashSet<TapeName>>>,
 }
 
 impl JsonlTapeStore {
-    /// Opens a directory of tape files. Where there is none it is made with the first entry: looking makes nothing.
+    /// Opens a directory of tape files. A missing directory is created with the first entry, not by reads.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, StoreError> {
         let directory = directory.as_ref().to_path_buf();
         match std::fs::metadata(&directory) {
-            Ok(found) if !found.is_dir() => {
+            Ok(metadata) if !metadata.is_dir() => {
                 return Err(StoreError::io(format!("open {}", directory.display()), "it is not a directory"));
             }
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -54,7 +54,7 @@ impl JsonlTapeStore {
         Ok(Self { directory: Arc::new(directory), reported_torn: Arc::default() })
     }
 
-    /// The file of a tape, whether it is there or not.
+    /// Path of the file of a tape, which may not exist.
     pub fn path(&self, tape: &TapeName) -> PathBuf {
         self.directory.join(format!("{tape}.jsonl"))
     }
@@ -76,9 +76,9 @@ impl JsonlTapeStore {
         let file = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(failed)?;
         file.lock().or_else(ignore_unsupported_lock).map_err(failed)?;
         let tail = read_tail(&file, &path)?;
-        if let Some(torn_at) = tail.torn_offset {
-            let aside = quarantine_torn_line(&file, &path, torn_at).map_err(failed)?;
-            tracing::warn!(%tape, aside = %aside.display(), "a torn last line was set aside");
+        if let Some(torn_offset) = tail.torn_offset {
+            let quarantine = quarantine_torn_line(&file, &path, torn_offset).map_err(failed)?;
+            tracing::warn!(%tape, file = %quarantine.display(), "moved a torn last line to a file of its own");
         }
         let new = new_entries(&file, &path, tape, &tail, entries)?;
         if new.is_empty() {
@@ -96,7 +96,7 @@ impl JsonlTapeStore {
         Ok(())
     }
 
-    /// Makes the directory, so that it is still there after a power cut.
+    /// Creates the directory durably.
     fn create_directory(&self) -> io::Result<()> {
         if self.directory.is_dir() {
             return Ok(());
@@ -112,17 +112,17 @@ impl JsonlTapeStore {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             opened => opened.map_err(failed)?,
         };
-        // An append that goes on elsewhere would look like a torn line.
+        // Without the lock, a concurrent append would look like a torn line.
         file.lock_shared().or_else(ignore_unsupported_lock).map_err(failed)?;
         let found = read_slice(&file, &path, slice)?;
         if found.has_torn_line && self.reported_torn.lock().unwrap_or_else(PoisonError::into_inner).insert(tape.clone())
         {
-            tracing::warn!(%tape, path = %path.display(), "the last line of the tape is torn and was passed over");
+            tracing::warn!(%tape, path = %path.display(), "skipped the torn last line of a tape");
         }
         Ok(found.entries)
     }
 
-    /// The file of a tape when nobody is in the middle of an append, which would look like a torn line.
+    /// Reads the whole file of a tape under a lock, because a concurrent append would look like a torn line.
     fn read_tape_file(&self, tape: &TapeName) -> Result<TapeFile, StoreError> {
         let path = self.path(tape);
         let failed = |error| StoreError::io(format!("read {}", path.display()), error);
@@ -167,7 +167,7 @@ impl JsonlTapeStore {
     }
 }
 
-/// Why nothing was appended to a file.
+/// Error of a failed append.
 fn append_error(path: &Path, error: &io::Error) -> StoreError {
     let what = path.display().to_string();
     match error.kind() {
@@ -179,12 +179,13 @@ fn append_error(path: &Path, error: &io::Error) -> StoreError {
     }
 }
 
-/// Some file systems know no locks: there one process must do, as it must for the system the files come from.
+/// Ignores missing support for locks in the file system. Only one process may write there, as with Bub.
 fn ignore_unsupported_lock(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::Unsupported { Ok(()) } else { Err(error) }
 }
 
-/// The entries that are not in the file yet. One whose id is there with another content is refused: it would be lost.
+/// Entries that are not in the file yet. An entry whose id is in the file with other content is an error, because it
+/// would be lost.
 fn new_entries<'a>(
     file: &File,
     path: &Path,
@@ -193,14 +194,14 @@ fn new_entries<'a>(
     entries: &'a [Entry],
 ) -> Result<&'a [Entry], StoreError> {
     let last = tail.last_entry.as_ref().map(|entry| entry.id).unwrap_or_default();
-    let (again, new) = entries.split_at(entries.iter().take_while(|entry| entry.id <= last).count());
+    let (repeated, new) = entries.split_at(entries.iter().take_while(|entry| entry.id <= last).count());
     let out_of_order =
         |id: EntryId, head: EntryId| StoreError::OutOfOrder { tape: tape.clone(), id: id.0, head: head.0 };
-    if let Some(first) = again.first() {
-        let since_then = TapeSlice::after(EntryId(first.id.0.saturating_sub(1)));
-        let kept = read_slice(file, path, &since_then)?.entries;
-        if let Some(lost) = again.iter().find(|entry| !kept.contains(entry)) {
-            return Err(out_of_order(lost.id, last));
+    if let Some(first) = repeated.first() {
+        let from_first = TapeSlice::after(EntryId(first.id.0.saturating_sub(1)));
+        let stored = read_slice(file, path, &from_first)?.entries;
+        if let Some(conflicting) = repeated.iter().find(|entry| !stored.contains(entry)) {
+            return Err(out_of_order(conflicting.id, last));
         }
     }
     new.iter().try_fold(
@@ -212,19 +213,19 @@ fn new_entries<'a>(
     Ok(new)
 }
 
-/// Writes at the end of the file, whole or not at all as far as the disk lets us.
+/// Appends to the file durably. Truncates the file again if that fails.
 fn write_durably(mut file: &File, text: &[u8]) -> io::Result<()> {
     let length = file.metadata()?.len();
     let written = file.write_all(text).and_then(|()| file.sync_data());
     if written.is_err()
         && let Err(error) = file.set_len(length)
     {
-        tracing::warn!(%error, "a failed append could not be taken back: its torn line will be set aside");
+        tracing::warn!(%error, "could not truncate the file after a failed append; the next append quarantines the torn line");
     }
     written
 }
 
-/// Lines whose id does not follow the one before.
+/// Problems of entries whose id does not follow the previous one.
 fn out_of_order_messages(entries: &[Entry]) -> impl Iterator<Item = String> {
     let pairs = entries.windows(2).filter(|pair| pair[1].id <= pair[0].id);
     pairs.map(|pair| format!("entry {} does not follow entry {}", pair[1].id, pair[0].id))

@@ -1,4 +1,4 @@
-//! One line of a tape file.
+//! Formatting and parsing of one line of a tape file.
 
 use std::io::{self, Write};
 
@@ -7,8 +7,8 @@ use capstan_tape::Entry;
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 
-/// The line of an entry, without its newline: text is not escaped, and there is a space after `,` and `:` as in the
-/// files of the system the format comes from.
+/// Formats the line of an entry without its newline. Non-ASCII text is not escaped, and `,` and `:` are followed by a
+/// space, as in the files of Bub.
 ///
 /// ```
 /// use capstan_tape::Entry;
@@ -20,31 +20,31 @@ use serde_json::ser::{Formatter, Serializer};
 /// ```
 pub fn format_line(entry: &Entry) -> String {
     let mut line = Vec::new();
-    // An entry is made of strings, numbers, lists and maps with text keys: it always has a JSON form, and that is UTF-8.
+    // An entry consists of strings, numbers, lists and maps with string keys, so serialization cannot fail.
     let written = entry.serialize(&mut Serializer::with_formatter(&mut line, SpacedFormatter));
     debug_assert!(written.is_ok());
     String::from_utf8(line).unwrap_or_default()
 }
 
-/// The entry of a line.
+/// Parses the entry of a line.
 pub(super) fn parse_line(line: &[u8]) -> serde_json::Result<Entry> {
     serde_json::from_slice(line)
 }
 
-/// Whether a line says nothing.
+/// Returns true for a line of white space.
 pub(super) fn is_blank(line: &[u8]) -> bool {
     line.iter().all(u8::is_ascii_whitespace)
 }
 
-/// The id of a line that begins with it, without reading the rest.
+/// Reads the id of a line that starts with it, without parsing the rest.
 pub(super) fn peek_id(line: &[u8]) -> Option<EntryId> {
     let rest = line.strip_prefix(b"{\"id\":")?.trim_ascii_start();
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let is_whole = matches!(rest.get(digits), Some(b',' | b' '));
-    std::str::from_utf8(&rest[..digits]).ok().filter(|_| is_whole)?.parse().ok().map(EntryId)
+    let is_complete = matches!(rest.get(digits), Some(b',' | b' '));
+    std::str::from_utf8(&rest[..digits]).ok().filter(|_| is_complete)?.parse().ok().map(EntryId)
 }
 
-/// JSON with a space after each separator.
+/// JSON formatter with a space after each separator.
 struct SpacedFormatter;
 
 impl Formatter for SpacedFormatter {
@@ -67,7 +67,7 @@ mod tests {
     use capstan_protocol::EntryId;
 
     #[test]
-    fn an_id_is_only_peeked_where_it_is_whole() {
+    fn id_is_only_peeked_if_it_is_complete() {
         assert_eq!(peek_id(br#"{"id": 12, "kind": "#), Some(EntryId(12)));
         assert_eq!(peek_id(br#"{"id":12,"kind":"x"}"#), Some(EntryId(12)));
         assert_eq!(peek_id(br#"{"id": 12"#), None);

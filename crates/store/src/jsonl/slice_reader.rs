@@ -1,4 +1,4 @@
-//! A slice of a tape file, read from the end that is nearer.
+//! Reader for a slice of a tape file, from the nearer end.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, SeekFrom};
@@ -12,13 +12,13 @@ use super::line::{is_blank, parse_line, peek_id};
 use super::tail::corrupt_line_error;
 use super::tape_file::BrokenLine;
 
-/// Entries of a file, and whether its last line was passed over because it cannot be read.
+/// Entries of a slice, with a flag for a skipped torn last line.
 pub(super) struct SliceEntries {
     pub(super) entries: Vec<Entry>,
     pub(super) has_torn_line: bool,
 }
 
-/// Reads a slice. What begins after an entry, and what is wanted newest first, is read from the end.
+/// Reads a slice. Slices that begin after an entry or are ordered newest first are read from the end of the file.
 pub(super) fn read_slice(file: &File, path: &Path, slice: &TapeSlice) -> Result<SliceEntries, StoreError> {
     let after = slice.after.unwrap_or_default();
     match slice.order {

@@ -1,4 +1,4 @@
-//! The end of a tape file: its last entry, and what a crash may have left after it.
+//! End of a tape file: its last entry, and a torn line that a crash may have left after it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -9,18 +9,18 @@ use capstan_tape::{Entry, StoreError};
 use super::backward_reader::{BackwardLineReader, FileLine};
 use super::line::{is_blank, parse_line};
 
-/// The end of a tape file.
+/// End of a tape file.
 #[derive(Debug, Default)]
 pub(super) struct FileTail {
-    /// The last entry.
+    /// Last entry.
     pub(super) last_entry: Option<Entry>,
-    /// Where a last line begins that cannot be read.
+    /// Offset of a torn last line.
     pub(super) torn_offset: Option<u64>,
-    /// Whether the last entry lacks its newline.
+    /// The last entry has no newline.
     pub(super) lacks_newline: bool,
 }
 
-/// Looks at the end of a file.
+/// Reads the end of a file.
 pub(super) fn read_tail(file: &File, path: &Path) -> Result<FileTail, StoreError> {
     let failed = |error| StoreError::io(format!("read {}", path.display()), error);
     let mut lines = BackwardLineReader::new(file).map_err(failed)?;
@@ -32,7 +32,8 @@ pub(super) fn read_tail(file: &File, path: &Path) -> Result<FileTail, StoreError
         match parse_line(&line.bytes) {
             Ok(entry) => {
                 tail.last_entry = Some(entry);
-                // Cut off at a torn line, the one before it ends with its newline.
+                // If a torn line follows, this line ends with a newline and stays complete when the torn one is
+                // removed.
                 tail.lacks_newline = !line.has_newline;
                 break;
             }
@@ -43,7 +44,7 @@ pub(super) fn read_tail(file: &File, path: &Path) -> Result<FileTail, StoreError
     Ok(tail)
 }
 
-/// The error for a line that cannot be read. Only here its number is counted.
+/// Error for a line that cannot be parsed. Counts the lines before it, which no other path needs.
 pub(super) fn corrupt_line_error(
     mut file: &File,
     path: &Path,
@@ -52,26 +53,26 @@ pub(super) fn corrupt_line_error(
 ) -> StoreError {
     let mut before = Vec::new();
     let counted = file.seek(SeekFrom::Start(0)).and_then(|_| file.take(line.offset).read_to_end(&mut before));
-    let place = match counted {
+    let position = match counted {
         Ok(_) => format!("line {}", before.split(|byte| *byte == b'\n').count()),
         Err(_) => format!("the line at byte {}", line.offset),
     };
-    StoreError::corrupt(path.display().to_string(), format!("{place}: {error}"))
+    StoreError::corrupt(path.display().to_string(), format!("{position}: {error}"))
 }
 
-/// Moves everything from a torn line on into a file of its own, and says which.
-pub(super) fn quarantine_torn_line(mut file: &File, path: &Path, torn_at: u64) -> io::Result<PathBuf> {
+/// Moves a torn line and everything after it to a file of its own, and returns the path of that file.
+pub(super) fn quarantine_torn_line(mut file: &File, path: &Path, torn_offset: u64) -> io::Result<PathBuf> {
     let mut torn = Vec::new();
-    file.seek(SeekFrom::Start(torn_at))?;
+    file.seek(SeekFrom::Start(torn_offset))?;
     file.read_to_end(&mut torn)?;
-    let (mut aside, aside_path) = create_quarantine_file(path)?;
-    aside.write_all(&torn)?;
-    aside.sync_all()?;
+    let (mut quarantine, quarantine_path) = create_quarantine_file(path)?;
+    quarantine.write_all(&torn)?;
+    quarantine.sync_all()?;
     sync_parent_directory(path)?;
-    // Only now that it is safe elsewhere.
-    file.set_len(torn_at)?;
+    // The copy is durable, so the original can be removed.
+    file.set_len(torn_offset)?;
     file.sync_all()?;
-    Ok(aside_path)
+    Ok(quarantine_path)
 }
 
 fn create_quarantine_file(path: &Path) -> io::Result<(File, PathBuf)> {
@@ -86,12 +87,12 @@ fn create_quarantine_file(path: &Path) -> io::Result<(File, PathBuf)> {
     }
 }
 
-/// Makes a new file's name last.
+/// Makes the directory entry of a new file durable.
 pub(super) fn sync_parent_directory(path: &Path) -> io::Result<()> {
     match path.parent() {
-        // Elsewhere a directory cannot be opened, and its entries last without it.
+        // Other systems cannot open a directory, and do not need it to be synced.
         Some(directory) if cfg!(unix) => {
-            // What a path of one part is in has no name but this.
+            // The parent of a path with one component is the empty path, which cannot be opened.
             let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
             File::open(directory)?.sync_all()
         }
@@ -106,7 +107,7 @@ mod tests {
     use super::sync_parent_directory;
 
     #[test]
-    fn p12_what_a_path_of_one_part_is_in_is_synced_like_any_other_directory() {
+    fn p12_parent_of_a_path_with_one_component_is_synced() {
         sync_parent_directory(Path::new("tapes")).unwrap();
     }
 }

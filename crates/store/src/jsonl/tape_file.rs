@@ -1,4 +1,4 @@
-//! A tape file as a whole.
+//! Reader for a whole tape file.
 
 use std::path::Path;
 
@@ -6,36 +6,37 @@ use capstan_tape::{Entry, StoreError};
 
 use super::line::{is_blank, parse_line};
 
-/// The entries of a tape file.
+/// Content of a tape file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TapeFile {
-    /// The entries, as they stand in the file.
+    /// Entries in the order of the file.
     pub entries: Vec<Entry>,
-    /// The last line, if it cannot be read.
+    /// Last line, if it is torn.
     pub torn_line: Option<TornLine>,
 }
 
-/// A last line that was not written to its end.
+/// Last line of a file that was not written completely.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TornLine {
-    /// Which line it is, from 1 on.
+    /// Number of the line, from 1.
     pub line_number: usize,
-    /// How many bytes it has.
+    /// Length in bytes.
     pub byte_len: usize,
-    /// What there is of it.
+    /// Text of the line.
     pub text: String,
 }
 
-/// Reads a tape file anywhere, without changing it.
+/// Reads any tape file, without changing it.
 ///
-/// A last line that cannot be read is reported, any other is an error that names it. Ids are given as they are.
+/// A torn last line is returned separately; any other line that cannot be parsed is an error that names it. Ids are not
+/// checked.
 pub fn read_file(path: impl AsRef<Path>) -> Result<TapeFile, StoreError> {
     let path = path.as_ref();
     let bytes = std::fs::read(path).map_err(|error| StoreError::io(format!("read {}", path.display()), error))?;
     parse_tape_file(&bytes).map_err(|broken| broken.into_error(path))
 }
 
-/// A line that cannot be read and is not the last one.
+/// Line that cannot be parsed.
 pub(super) struct BrokenLine {
     pub(super) line_number: usize,
     pub(super) error: serde_json::Error,
@@ -47,7 +48,7 @@ impl BrokenLine {
     }
 }
 
-/// The entries of a file's content.
+/// Parses the content of a file.
 pub(super) fn parse_tape_file(bytes: &[u8]) -> Result<TapeFile, BrokenLine> {
     let mut entries = Vec::new();
     let mut broken: Option<(BrokenLine, &[u8])> = None;
@@ -60,14 +61,14 @@ pub(super) fn parse_tape_file(bytes: &[u8]) -> Result<TapeFile, BrokenLine> {
             Err(error) => broken = Some((BrokenLine { line_number: index + 1, error }, line)),
         }
     }
-    // A line that ends, and is no entry, was written that way: it is damage, and nobody's crash.
-    if let Some((whole, _)) = broken.take_if(|(broken, _)| bytes.ends_with(b"\n") && !broken.error.is_eof()) {
-        return Err(whole);
+    // A complete line that is no entry was not torn by a crash: the file is damaged.
+    if let Some((damaged, _)) = broken.take_if(|(broken, _)| bytes.ends_with(b"\n") && !broken.error.is_eof()) {
+        return Err(damaged);
     }
-    let torn = broken.map(|(broken, line)| TornLine {
+    let torn_line = broken.map(|(broken, line)| TornLine {
         line_number: broken.line_number,
         byte_len: line.len(),
         text: String::from_utf8_lossy(line).into_owned(),
     });
-    Ok(TapeFile { entries, torn_line: torn })
+    Ok(TapeFile { entries, torn_line })
 }

@@ -1,4 +1,4 @@
-//! Values as they stand in columns.
+//! Conversion of values to and from columns.
 
 use std::error::Error;
 
@@ -8,23 +8,24 @@ use rusqlite::types::Type;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A value as JSON text.
+/// Encodes a value as JSON.
 pub(super) fn to_json<T: Serialize + ?Sized>(value: &T) -> rusqlite::Result<String> {
     serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
 }
 
-/// The value of a JSON column.
+/// Decodes a JSON column.
 pub(super) fn json_column<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
     let text = row.get_ref(column)?.as_str()?;
     serde_json::from_str(text).map_err(|error| invalid_column(column, error))
 }
 
-/// A column that holds something else than it should.
+/// Error for a column with invalid content.
 pub(super) fn invalid_column(column: usize, error: impl Into<Box<dyn Error + Send + Sync>>) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, Type::Text, error.into())
 }
 
-/// A number as `SQLite` keeps it. The rules let no greater one pass, so a cut only ever widens a search.
+/// Number as a signed integer of `SQLite`. The rules of a batch reject numbers that do not fit, so clamping only widens
+/// the range of a query.
 pub(super) fn to_sql_integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -47,12 +48,12 @@ pub(super) fn timestamp_column(row: &Row<'_>, column: usize) -> rusqlite::Result
     text.parse().map_err(|error: <Timestamp as std::str::FromStr>::Err| invalid_column(column, error))
 }
 
-/// The three columns of an event's key.
+/// Columns of the key of an event.
 pub(super) fn event_key_columns(key: &EventKey) -> [&str; 3] {
     [key.source.as_str(), key.bot_id.as_str(), key.event_id.as_str()]
 }
 
-/// Number of rows as SQL writes it.
+/// Limit of rows as an SQL integer.
 pub(super) fn sql_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }

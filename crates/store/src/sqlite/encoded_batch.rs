@@ -1,7 +1,7 @@
-//! What a batch brings, as text.
+//! JSON columns of a batch, encoded before it reaches the writer thread.
 //!
-//! The thread that writes is what all sessions wait for, so whoever brings a batch writes down beforehand what of it does
-//! not depend on what is found in the database.
+//! All sessions wait for the writer thread, so the caller of a commit encodes the columns that do not depend on the
+//! content of the database.
 
 use capstan_tape::{Batch, Entry, Fact};
 use rusqlite::Result;
@@ -9,16 +9,16 @@ use serde_json::Value;
 
 use super::columns::to_json;
 
-/// The texts of a batch, fact by fact.
+/// Encoded columns of a batch, one element per fact.
 pub(super) struct EncodedBatch(Vec<Option<EncodedFact>>);
 
 enum EncodedFact {
     Entry(EncodedEntry),
-    /// Of a record, or of a message.
+    /// A run record or an outbound message.
     Json(String),
 }
 
-/// The columns of an entry that are JSON.
+/// JSON columns of an entry.
 pub(super) struct EncodedEntry {
     pub(super) payload: String,
     pub(super) meta: String,
@@ -36,10 +36,10 @@ impl EncodedEntry {
 }
 
 impl EncodedBatch {
-    /// What can be written of a batch beforehand. What fails is left: it fails again where that can be told.
+    /// Encodes a batch. A column that cannot be encoded is skipped: the writer fails on it again and reports the error.
     pub(super) fn from_batch(batch: &Batch) -> Self {
-        let text = |fact: &Fact| match fact {
-            // One that names others of its batch gets their numbers only when they have some.
+        let encode = |fact: &Fact| match fact {
+            // An entry that names other entries of its batch needs their ids, which are assigned later.
             Fact::AppendEntry { entry, .. } if entry.named_messages.is_empty() => {
                 EncodedEntry::new(&entry.payload, &entry.meta, &entry.extra).ok().map(EncodedFact::Entry)
             }
@@ -47,20 +47,20 @@ impl EncodedBatch {
             Fact::EnqueueOutbound(outbound) => to_json(&outbound.message).ok().map(EncodedFact::Json),
             _ => None,
         };
-        Self(batch.facts.iter().map(text).collect())
+        Self(batch.facts.iter().map(encode).collect())
     }
 
-    /// The text of the entry that a fact appends.
-    pub(super) fn entry(&self, fact: usize) -> Option<&EncodedEntry> {
-        match self.0.get(fact)? {
-            Some(EncodedFact::Entry(text)) => Some(text),
+    /// Encoded entry of the fact at this index.
+    pub(super) fn entry(&self, fact_index: usize) -> Option<&EncodedEntry> {
+        match self.0.get(fact_index)? {
+            Some(EncodedFact::Entry(entry)) => Some(entry),
             _ => None,
         }
     }
 
-    /// The text of the record or the message that a fact brings.
-    pub(super) fn json(&self, fact: usize) -> Option<&str> {
-        match self.0.get(fact)? {
+    /// Encoded record or message of the fact at this index.
+    pub(super) fn json(&self, fact_index: usize) -> Option<&str> {
+        match self.0.get(fact_index)? {
             Some(EncodedFact::Json(text)) => Some(text),
             _ => None,
         }

@@ -1,4 +1,4 @@
-//! What `SQLite` says, in the words of a store.
+//! Conversion of `SQLite` errors to store errors.
 
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::FileExt as _;
@@ -7,10 +7,10 @@ use std::path::Path;
 use capstan_tape::StoreError;
 use rusqlite::ErrorCode;
 
-/// How much is written to learn what the system says: as much as a database needs beside it to be opened.
+/// Size of the probe file: as much as `SQLite` needs next to a database to open it.
 const PROBE_BYTES: usize = 64 * 1024;
 
-/// Whether the file is damaged, cannot be written or is locked, or the disk failed, and which file it is.
+/// Converts an error: the file is damaged, read-only or locked, or the disk is full or failed.
 pub(super) fn store_error(path: &Path, error: &rusqlite::Error) -> StoreError {
     let what = path.display().to_string();
     match error {
@@ -33,21 +33,21 @@ pub(super) fn store_error(path: &Path, error: &rusqlite::Error) -> StoreError {
     }
 }
 
-/// Why nothing can be written beside a database, which needs files there. `SQLite` keeps what the system said to itself,
-/// so the system is asked again.
+/// Finds out why files next to a database cannot be written. `SQLite` does not return the error of the system, so a
+/// probe file is written to get it.
 ///
-/// Never by opening the database: to close it again would give up the locks that this process holds on it.
+/// The database itself is never opened for this: closing it would release the locks that this process holds on it.
 pub(super) fn diagnose_write_error(path: &Path) -> Option<StoreError> {
-    // A file without a name: nobody else's is in its way, and nothing of it stays, whatever happens here.
+    // An unnamed file conflicts with no other file, and disappears even if the process is killed.
     let written = tempfile::tempfile_in(parent_directory(path)).and_then(|mut file| {
         file.write_all(&vec![0; PROBE_BYTES])?;
-        // As far as the log or the database reaches, for there may be a limit on that. It takes no room on the disk.
+        // As long as the log or the database, in case the size of files is limited. A sparse file needs no space.
         file.write_all_at(&[0], largest_file_len(path))
     });
     classify_write_error(path, &written.err()?)
 }
 
-/// How long the database or its log is, whichever is longer.
+/// Length of the database or of its log, whichever is longer.
 fn largest_file_len(path: &Path) -> u64 {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");

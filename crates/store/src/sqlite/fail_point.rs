@@ -1,9 +1,13 @@
-//! Fail points: a process that is told to kills itself right before or right after a commit. Compiled in for tests only.
+//! Fail points: the process kills itself right before or right after a chosen commit. Compiled in for tests only.
 //!
-//! `CAPSTAN_FAIL_TRACE=FILE` has every commit written to a file before and after it is made, as `LABEL#N before` and
-//! `LABEL#N after`. `CAPSTAN_FAIL_AT="LABEL#N before"` ends the process there with SIGKILL. A label says what the
-//! commit holds, such as `accept+lease`; N counts the commits with that label. While either is set every batch has a
-//! transaction of its own.
+//! # Environment variables
+//!
+//! - `CAPSTAN_FAIL_TRACE=FILE` writes a line to the file before and after every commit: `LABEL#N before` and
+//!   `LABEL#N after`.
+//! - `CAPSTAN_FAIL_AT="LABEL#N before"` ends the process at this point with SIGKILL.
+//!
+//! A label names the content of the commit, such as `accept+lease`; N counts the commits with that label. While either
+//! variable is set, every batch has a transaction of its own.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,10 +16,10 @@ use std::sync::{Mutex, PoisonError};
 
 use capstan_tape::{Batch, Fact, TapeEventKind};
 
-/// How many commits there were with each label.
+/// Number of commits with each label.
 static COMMIT_COUNTS: Mutex<Option<HashMap<String, u32>>> = Mutex::new(None);
 
-/// A commit, if anybody wants to know.
+/// Fail point of a commit; empty if fail points are not enabled.
 pub(super) struct FailPoint(Option<String>);
 
 impl FailPoint {
@@ -24,8 +28,8 @@ impl FailPoint {
             return Self(None);
         }
         let label = commit_label(batches);
-        let mut seen = COMMIT_COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = seen.get_or_insert_default().entry(label.clone()).or_default();
+        let mut counts = COMMIT_COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.get_or_insert_default().entry(label.clone()).or_default();
         *count += 1;
         Self(Some(format!("{label}#{count}")))
     }
@@ -44,12 +48,12 @@ impl FailPoint {
         if let Ok(path) = std::env::var("CAPSTAN_FAIL_TRACE") {
             let traced = File::options().create(true).append(true).open(&path);
             let traced = traced.and_then(|mut file| writeln!(file, "{point}"));
-            traced.expect("the trace of a test can be written");
+            traced.expect("the trace file is writable");
         }
         if std::env::var("CAPSTAN_FAIL_AT").is_ok_and(|at| at == point) {
             let killed = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
-            killed.expect("a process can end itself");
-            // The signal is on its way, and nothing may happen before it comes.
+            killed.expect("a process can signal itself");
+            // The commit must not continue before the signal arrives.
             loop {
                 std::thread::park();
             }
@@ -57,13 +61,13 @@ impl FailPoint {
     }
 }
 
-/// How many batches may share a transaction, if that is not the usual number.
+/// Override for the maximum number of batches in a transaction.
 pub(super) fn max_group_batches() -> Option<usize> {
-    let is_asked = |name| std::env::var_os(name).is_some();
-    (is_asked("CAPSTAN_FAIL_TRACE") || is_asked("CAPSTAN_FAIL_AT")).then_some(1)
+    let is_set = |name| std::env::var_os(name).is_some();
+    (is_set("CAPSTAN_FAIL_TRACE") || is_set("CAPSTAN_FAIL_AT")).then_some(1)
 }
 
-/// What batches hold, in a word for each kind of fact that says what the commit is for.
+/// Label of a commit: one word for each kind of fact that characterises it.
 fn commit_label<'a>(batches: impl Iterator<Item = &'a Batch>) -> String {
     let mut words: Vec<&str> = batches.flat_map(|batch| &batch.facts).filter_map(fact_label).collect();
     words.dedup();

@@ -12,7 +12,7 @@ use super::statement_cache::StatementCache;
 
 const IN_FLIGHT_COLUMNS: &str = "source, bot_id, event_id, session, tape, entry, at, owner, adoptions, run_id, message";
 
-/// Order of the listing: the columns of the index on tape and entry, which ends with the primary key.
+/// Sort order of listings: the columns of the index on tape and entry, which ends with the primary key.
 const IN_FLIGHT_ORDER: &str = "tape, entry, source, bot_id, event_id";
 
 pub(super) fn list(
@@ -42,10 +42,10 @@ pub(super) fn find(connection: &Connection, key: &EventKey) -> Result<Option<InF
     connection.prepare_cached(&sql)?.query_row(event_key_columns(key), in_flight_row).optional()
 }
 
-/// Keeps an event that was not in flight.
+/// Inserts an event that was not in flight.
 pub(super) fn insert(statements: &StatementCache<'_>, event: &InFlightEvent) -> Result<()> {
     let [source, bot_id, event_id] = event_key_columns(&event.key);
-    let taken_in = event.ingestion.as_ref();
+    let ingestion = event.ingestion.as_ref();
     let values = params![
         source,
         bot_id,
@@ -56,33 +56,33 @@ pub(super) fn insert(statements: &StatementCache<'_>, event: &InFlightEvent) -> 
         event.accepted_at.to_string(),
         event.owner,
         event.adoptions,
-        taken_in.map(|taken_in| taken_in.run_id.as_str()),
-        taken_in.map(|taken_in| to_sql_integer(taken_in.message.0)),
+        ingestion.map(|ingestion| ingestion.run_id.as_str()),
+        ingestion.map(|ingestion| to_sql_integer(ingestion.message.0)),
     ];
     let sql = "INSERT INTO in_flight (source, bot_id, event_id, session, tape, entry, at, owner, adoptions, run_id, message) \
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
     statements.execute(sql, values).map(drop)
 }
 
-/// Keeps what can change of an event that is in flight.
+/// Updates the mutable columns of an event that is in flight.
 pub(super) fn update(statements: &StatementCache<'_>, event: &InFlightEvent) -> Result<()> {
     let [source, bot_id, event_id] = event_key_columns(&event.key);
-    let taken_in = event.ingestion.as_ref();
+    let ingestion = event.ingestion.as_ref();
     let values = params![
         source,
         bot_id,
         event_id,
         event.owner,
         event.adoptions,
-        taken_in.map(|taken_in| taken_in.run_id.as_str()),
-        taken_in.map(|taken_in| to_sql_integer(taken_in.message.0)),
+        ingestion.map(|ingestion| ingestion.run_id.as_str()),
+        ingestion.map(|ingestion| to_sql_integer(ingestion.message.0)),
     ];
     let sql = "UPDATE in_flight SET owner = ?4, adoptions = ?5, run_id = ?6, message = ?7 \
                WHERE source = ?1 AND bot_id = ?2 AND event_id = ?3";
     statements.execute(sql, values).map(drop)
 }
 
-/// Says whether there was such an event.
+/// Removes an event and returns true if it was in flight.
 pub(super) fn remove(statements: &StatementCache<'_>, key: &EventKey) -> Result<bool> {
     let sql = "DELETE FROM in_flight WHERE source = ?1 AND bot_id = ?2 AND event_id = ?3";
     statements.execute(sql, event_key_columns(key)).map(|removed| removed > 0)
@@ -93,7 +93,7 @@ pub(super) fn list_settled(
     after: Option<&EventKey>,
     limit: usize,
 ) -> Result<Vec<SettledEvent>> {
-    // The key of an event is never empty.
+    // No event has an empty key, so the empty key sorts before all.
     let [source, bot_id, event_id] = after.map_or([""; 3], event_key_columns);
     let mut statement = connection.prepare_cached(
         "SELECT source, bot_id, event_id, tape FROM outcomes JOIN inbox USING (source, bot_id, event_id) \
@@ -105,7 +105,7 @@ pub(super) fn list_settled(
 
 fn in_flight_row(row: &Row<'_>) -> Result<InFlightEvent> {
     let run_id: Option<String> = row.get(9)?;
-    let taken_in = match run_id {
+    let ingestion = match run_id {
         None => None,
         Some(run_id) => Some(EventIngestion { run_id: RunId::new(run_id), message: entry_id_column(row, 10)? }),
     };
@@ -117,11 +117,11 @@ fn in_flight_row(row: &Row<'_>) -> Result<InFlightEvent> {
         accepted_at: timestamp_column(row, 6)?,
         owner: row.get(7)?,
         adoptions: u32::try_from(u64_column(row, 8)?).unwrap_or(u32::MAX),
-        ingestion: taken_in,
+        ingestion,
     })
 }
 
-/// The identity of an event, in the first three columns.
+/// Reads the key of an event from the first three columns.
 pub(super) fn event_key(row: &Row<'_>) -> Result<EventKey> {
     Ok(EventKey {
         source: ChannelName::new(row.get::<_, String>(0)?),

@@ -1,4 +1,4 @@
-//! Values that are kept under a key, and the spaces they are in.
+//! Key-value records and their namespaces. The columns use the older word `space` for a namespace.
 
 use capstan_protocol::RunId;
 use capstan_tape::{KeyValueRecord, NamespaceRecord};
@@ -9,14 +9,14 @@ use super::columns::{json_column, sql_limit, timestamp_column, to_json, to_sql_i
 const KEY_VALUE_COLUMNS: &str = "space, key, value, at, by_run";
 const NAMESPACE_COLUMNS: &str = "space, revision, rows, bytes, at";
 
-pub(super) fn find(connection: &Connection, space: &str, key: &str) -> Result<Option<KeyValueRecord>> {
+pub(super) fn find(connection: &Connection, namespace: &str, key: &str) -> Result<Option<KeyValueRecord>> {
     let sql = format!("SELECT {KEY_VALUE_COLUMNS} FROM kept WHERE space = ?1 AND key = ?2");
-    connection.prepare_cached(&sql)?.query_row([space, key], key_value_row).optional()
+    connection.prepare_cached(&sql)?.query_row([namespace, key], key_value_row).optional()
 }
 
 pub(super) fn list_page(
     connection: &Connection,
-    space: &str,
+    namespace: &str,
     after: Option<&str>,
     limit: usize,
 ) -> Result<Vec<KeyValueRecord>> {
@@ -24,12 +24,12 @@ pub(super) fn list_page(
         "SELECT {KEY_VALUE_COLUMNS} FROM kept WHERE space = ?1 AND key >= coalesce(?2, '') AND (?2 IS NULL OR key > ?2) \
          ORDER BY key LIMIT ?3"
     );
-    connection.prepare_cached(&sql)?.query_map(params![space, after, sql_limit(limit)], key_value_row)?.collect()
+    connection.prepare_cached(&sql)?.query_map(params![namespace, after, sql_limit(limit)], key_value_row)?.collect()
 }
 
-pub(super) fn find_namespace(connection: &Connection, space: &str) -> Result<Option<NamespaceRecord>> {
+pub(super) fn find_namespace(connection: &Connection, namespace: &str) -> Result<Option<NamespaceRecord>> {
     let sql = format!("SELECT {NAMESPACE_COLUMNS} FROM spaces WHERE space = ?1");
-    connection.prepare_cached(&sql)?.query_row([space], namespace_row).optional()
+    connection.prepare_cached(&sql)?.query_row([namespace], namespace_row).optional()
 }
 
 pub(super) fn list_namespaces(
@@ -38,7 +38,7 @@ pub(super) fn list_namespaces(
     after: Option<&str>,
     limit: usize,
 ) -> Result<Vec<NamespaceRecord>> {
-    // A name with the prefix is never before the prefix itself.
+    // Names with the prefix sort at or after the prefix itself.
     let first = after.map_or(prefix, |after| after.max(prefix));
     let sql = format!(
         "SELECT {NAMESPACE_COLUMNS} FROM spaces WHERE space >= ?1 AND (?2 IS NULL OR space > ?2) \
@@ -48,18 +48,18 @@ pub(super) fn list_namespaces(
     connection.prepare_cached(&sql)?.query_map(values, namespace_row)?.collect()
 }
 
-pub(super) fn upsert(connection: &Connection, kept: &KeyValueRecord) -> Result<usize> {
+pub(super) fn upsert(connection: &Connection, record: &KeyValueRecord) -> Result<usize> {
     let sql = format!(
         "INSERT INTO kept ({KEY_VALUE_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5) \
          ON CONFLICT (space, key) DO UPDATE SET value = ?3, at = ?4, by_run = ?5"
     );
-    let by = kept.by.as_ref().map(RunId::as_str);
-    let values = params![kept.space, kept.key, to_json(&kept.value)?, kept.at.to_string(), by];
+    let by = record.by.as_ref().map(RunId::as_str);
+    let values = params![record.space, record.key, to_json(&record.value)?, record.at.to_string(), by];
     connection.prepare_cached(&sql)?.execute(values)
 }
 
-pub(super) fn remove(connection: &Connection, space: &str, key: &str) -> Result<usize> {
-    connection.prepare_cached("DELETE FROM kept WHERE space = ?1 AND key = ?2")?.execute([space, key])
+pub(super) fn remove(connection: &Connection, namespace: &str, key: &str) -> Result<usize> {
+    connection.prepare_cached("DELETE FROM kept WHERE space = ?1 AND key = ?2")?.execute([namespace, key])
 }
 
 pub(super) fn upsert_namespace(connection: &Connection, record: &NamespaceRecord) -> Result<usize> {

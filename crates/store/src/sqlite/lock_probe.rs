@@ -1,4 +1,4 @@
-//! Whether a database is locked.
+//! Probe for the write lock of a database.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,24 +6,21 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use super::SqliteStore;
 use super::schema::is_busy;
 
-impl SqliteStore {
-    /// Whether somebody writes to a database, or keeps it locked, for as long as this. Nothing is written.
-    ///
-    /// Of one that cannot be opened to be written this is not known, and the answer is no.
-    pub fn is_locked(path: impl AsRef<Path>, wait: Duration) -> bool {
-        try_lock(path.as_ref(), wait).is_err_and(|error| is_busy(&error))
-    }
+/// Returns true if another connection holds the write lock of a database for the whole of `timeout`. Writes nothing.
+///
+/// Returns false if the database cannot be opened for writing, because the lock cannot be probed then.
+pub fn is_database_locked(path: impl AsRef<Path>, timeout: Duration) -> bool {
+    try_lock(path.as_ref(), timeout).is_err_and(|error| is_busy(&error))
 }
 
-fn try_lock(path: &Path, wait: Duration) -> rusqlite::Result<()> {
+fn try_lock(path: &Path, timeout: Duration) -> rusqlite::Result<()> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
-    // Else whoever closes a database last writes its log into it.
+    // Otherwise the last connection to close would checkpoint the log, which is a write.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    connection.busy_timeout(wait)?;
+    connection.busy_timeout(timeout)?;
     if connection.is_readonly("main")? {
         return Ok(());
     }
@@ -33,16 +30,17 @@ fn try_lock(path: &Path, wait: Duration) -> rusqlite::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::SqliteStore;
 
     fn is_locked(path: &Path) -> bool {
-        SqliteStore::is_locked(path, Duration::ZERO)
+        is_database_locked(path, Duration::ZERO)
     }
 
     #[test]
-    fn a_lock_is_noticed_while_it_lasts() {
+    fn lock_is_detected_while_it_is_held() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("capstan.db");
-        assert!(!is_locked(&path) && !path.exists(), "and no file is made");
+        assert!(!is_locked(&path) && !path.exists(), "no file is created");
         let _store = SqliteStore::open(&path).unwrap();
         assert!(!is_locked(&path));
         let other_program = Connection::open(&path).unwrap();

@@ -1,8 +1,8 @@
-//! Fail points as they are outside of tests: nothing.
+//! Fail points without the feature `fail-points`: no operation.
 
 use capstan_tape::Batch;
 
-/// A commit.
+/// Fail point of a commit.
 pub(super) struct FailPoint;
 
 impl FailPoint {
@@ -17,7 +17,7 @@ impl FailPoint {
     pub(super) fn after_commit(&self) {}
 }
 
-/// How many batches may share a transaction, if that is not the usual number.
+/// Override for the maximum number of batches in a transaction.
 pub(super) fn max_group_batches() -> Option<usize> {
     None
 }

@@ -1,4 +1,4 @@
-//! Reads, on any connection: the writer's own and those that only read.
+//! Queries for any connection: that of the writer and those of the readers.
 
 use capstan_protocol::{
     BlobHash, EventKey, JsonObject, Outcome, RunId, SessionId, TapeName, Timestamp, Usage, WorkspaceId,
@@ -30,7 +30,7 @@ pub(super) fn tape(connection: &Connection, name: &TapeName) -> Result<Option<Ta
 
 pub(super) fn tapes(connection: &Connection, after: Option<&TapeName>, limit: usize) -> Result<Vec<TapeRecord>> {
     let sql = format!("SELECT {TAPE_COLUMNS} FROM tapes WHERE name > ?1 ORDER BY name LIMIT ?2");
-    // No tape has an empty name.
+    // No tape has an empty name, so the empty name sorts before all.
     let after = after.map_or("", TapeName::as_str);
     connection.prepare_cached(&sql)?.query_map(params![after, sql_limit(limit)], tape_row)?.collect()
 }
@@ -43,7 +43,7 @@ fn tape_row(row: &Row<'_>) -> Result<TapeRecord> {
             parent: tape_name_column(row, 8)?,
             position: entry_id_column(row, 9)?,
             state: parse_fork_state(row.get_ref(10)?.as_str()?)
-                .ok_or_else(|| invalid_column(10, "no state of a fork"))?,
+                .ok_or_else(|| invalid_column(10, "unknown state of a fork"))?,
         }),
     };
     Ok(TapeRecord {
@@ -60,7 +60,7 @@ fn tape_row(row: &Row<'_>) -> Result<TapeRecord> {
     })
 }
 
-/// The state of a fork as its column has it.
+/// Value of the column for the state of a fork.
 pub(super) fn fork_state_name(state: ForkState) -> &'static str {
     match state {
         ForkState::Open => "open",
@@ -83,7 +83,7 @@ pub(super) fn entries(connection: &Connection, tape: &TapeName, slice: &TapeSlic
     Ok(entries)
 }
 
-/// The entries of a slice, unless one of them is large.
+/// Entries of a slice; `None` if one of them has a large payload.
 pub(super) fn entries_if_small(
     connection: &Connection,
     tape: &TapeName,
@@ -102,55 +102,55 @@ pub(super) fn entries_if_small(
     Ok(Some(entries))
 }
 
-/// Calls `seen` with each entry of a slice, one loaded after the other, until it has seen enough.
+/// Calls `visit` with each entry of a slice, loading one at a time, until it returns false.
 pub(super) fn for_each_in_slice(
     connection: &Connection,
     tape: &TapeName,
     slice: &TapeSlice,
-    seen: impl FnMut(Entry) -> bool,
+    visit: impl FnMut(Entry) -> bool,
 ) -> Result<()> {
-    for_each_matching_row(connection, entries_query(tape, slice), slice, seen)
+    for_each_matching_row(connection, entries_query(tape, slice), slice, visit)
 }
 
-/// The same for those entries of a slice that may be meant by a search. Its limit is not heeded.
+/// Like [`for_each_in_slice`] for the entries of a slice that may match a search. Ignores the limit of the slice.
 pub(super) fn for_each_candidate(
     connection: &Connection,
     tape: &TapeName,
     slice: &TapeSlice,
-    meant: &CandidateRows<'_>,
-    seen: impl FnMut(Entry) -> bool,
+    candidates: &CandidateRows<'_>,
+    visit: impl FnMut(Entry) -> bool,
 ) -> Result<()> {
     let slice = TapeSlice { limit: None, ..slice.clone() };
-    for_each_matching_row(connection, candidates_query(tape, &slice, meant), &slice, seen)
+    for_each_matching_row(connection, candidates_query(tape, &slice, candidates), &slice, visit)
 }
 
 fn for_each_matching_row(
     connection: &Connection,
     (sql, values): (String, Vec<Value>),
     slice: &TapeSlice,
-    mut seen: impl FnMut(Entry) -> bool,
+    mut visit: impl FnMut(Entry) -> bool,
 ) -> Result<()> {
     let mut statement = connection.prepare_cached(&sql)?;
     let mut rows = statement.query(params_from_iter(values))?;
-    let mut wanted = slice.limit.unwrap_or(usize::MAX);
-    while wanted > 0
+    let mut remaining = slice.limit.unwrap_or(usize::MAX);
+    while remaining > 0
         && let Some(row) = rows.next()?
     {
         let entry = entry_row(connection, row)?;
-        // The column knows moments to the millisecond, a range may be finer.
+        // The column has a resolution of milliseconds; a range may be finer.
         if slice.date_range.is_none() || slice.contains(&entry) {
-            wanted = if seen(entry) { wanted - 1 } else { 0 };
+            remaining = if visit(entry) { remaining - 1 } else { 0 };
         }
     }
     Ok(())
 }
 
-/// Calls `seen` with the tape and the entry of every row there is, or with what is wrong with it.
-pub(super) fn for_each_entry(connection: &Connection, mut seen: impl FnMut(String, u64, Result<Entry>)) -> Result<()> {
+/// Calls `visit` with the tape, the id and the entry of every row, or the error of an unreadable one.
+pub(super) fn for_each_entry(connection: &Connection, mut visit: impl FnMut(String, u64, Result<Entry>)) -> Result<()> {
     let mut statement = connection.prepare(&format!("SELECT {ENTRY_COLUMNS}, tape FROM entries ORDER BY tape, id"))?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        seen(row.get(7)?, u64_column(row, 0)?, entry_row(connection, row));
+        visit(row.get(7)?, u64_column(row, 0)?, entry_row(connection, row));
     }
     Ok(())
 }
@@ -206,14 +206,14 @@ pub(super) fn open_runs(connection: &Connection, after: Option<&RunId>, limit: u
     connection.prepare_cached(sql)?.query_map([after, sql_limit(limit)], run_row)?.collect()
 }
 
-/// Number of a run, or `default` where none is named; `None` for an unknown run.
+/// Number of a run, or `default` if none is named; `None` for an unknown run.
 fn run_number(connection: &Connection, run: Option<&RunId>, default: i64) -> Result<Option<i64>> {
     let Some(run) = run else { return Ok(Some(default)) };
     let mut statement = connection.prepare_cached("SELECT number FROM runs WHERE run_id = ?1")?;
     statement.query_row([run.as_str()], |row| row.get(0)).optional()
 }
 
-/// What can change of a run.
+/// Mutable fields of a run, stored apart from the record that was written when the run was opened.
 #[derive(Serialize, Deserialize)]
 pub(super) struct RunChange {
     status: RunStatus,
@@ -229,7 +229,7 @@ impl RunChange {
     }
 }
 
-/// A run as it was opened, with what has changed since.
+/// Reads a run: the record from its opening, with the changed fields.
 fn run_row(row: &Row<'_>) -> Result<RunRecord> {
     let opened: RunRecord = json_column(row, 0)?;
     if row.get_ref(1)? == ValueRef::Null {
@@ -239,7 +239,7 @@ fn run_row(row: &Row<'_>) -> Result<RunRecord> {
     Ok(RunRecord { status, ended_at, usage, cancel_requested, ..opened })
 }
 
-/// What [`outbox_row`] reads.
+/// Columns that [`outbox_row`] reads.
 pub(super) const OUTBOX_COLUMNS: &str = "source, bot_id, event_id, id, message, at, status, owner";
 
 pub(super) fn pending_outbound(connection: &Connection, after: OutboxId, limit: usize) -> Result<Vec<OutboxRecord>> {

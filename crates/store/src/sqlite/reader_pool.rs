@@ -1,4 +1,4 @@
-//! A few connections that only read, opened when they are first needed.
+//! Pool of read-only connections, opened on demand.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,10 +10,10 @@ use tokio::sync::Semaphore;
 use super::error::store_error;
 use super::reader::open_reader;
 
-/// How many reads go on at once; a further one waits.
+/// Maximum number of concurrent reads; further ones wait.
 const MAX_CONCURRENT_READS: usize = 4;
 
-/// A small pool of read-only connections.
+/// Pool of read-only connections.
 #[derive(Clone)]
 pub(super) struct ReaderPool {
     path: Arc<PathBuf>,
@@ -30,36 +30,36 @@ impl ReaderPool {
         }
     }
 
-    /// Reads through this connection and no other.
+    /// Creates a pool of exactly this connection.
     pub(super) fn with_connection(connection: Connection, path: PathBuf) -> Self {
-        let idle = Arc::new(Mutex::new(vec![connection]));
-        Self { path: Arc::new(path), idle_connections: idle, permits: Arc::new(Semaphore::new(1)) }
+        let idle_connections = Arc::new(Mutex::new(vec![connection]));
+        Self { path: Arc::new(path), idle_connections, permits: Arc::new(Semaphore::new(1)) }
     }
 
-    /// Reads on a thread that may block.
+    /// Reads on a blocking thread.
     pub(super) async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         let stopped = |error: &dyn std::fmt::Display| StoreError::io("read from the database", error);
-        let place = Arc::clone(&self.permits).acquire_owned().await.map_err(|error| stopped(&error))?;
+        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|error| stopped(&error))?;
         let readers = self.clone();
         let task = tokio::task::spawn_blocking(move || {
             let result = readers.read_sync(read);
-            drop(place);
+            drop(permit);
             result
         });
         task.await.map_err(|error| stopped(&error))?
     }
 
-    /// Reads a row or a few by their key, on the thread of whoever asks: that takes microseconds, and to hand it to another
-    /// thread and wait for that takes longer.
+    /// Reads a few rows by key on the thread of the caller. The read takes microseconds, less than a switch to another
+    /// thread.
     pub(super) async fn read_inline<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        // To open a connection is no such thing, nor is it to wait for one.
-        let Ok(_place) = self.permits.try_acquire() else { return self.read(read).await };
+        // Opening a connection or waiting for one may block, so both happen on a blocking thread.
+        let Ok(_permit) = self.permits.try_acquire() else { return self.read(read).await };
         let Some(connection) = self.take_idle() else { return self.read(read).await };
         self.read_with(connection, read)
     }
@@ -83,7 +83,7 @@ impl ReaderPool {
     }
 
     fn take_idle(&self) -> Option<Connection> {
-        // Connections are moved in and out whole, so a poisoned lock has lost nothing.
+        // Connections are moved in and out as a whole, so a poisoned lock leaves the list consistent.
         self.idle_connections.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 }

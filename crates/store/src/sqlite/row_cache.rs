@@ -1,4 +1,4 @@
-//! Rows that the writer wrote or read before, so that it need not read them again.
+//! Cache of rows that the writer wrote or read before.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,30 +8,33 @@ use capstan_tape::{InFlightEvent, LeaseRecord, RunRecord, TapeRecord};
 use foldhash::fast::RandomState;
 use rusqlite::{Connection, Result};
 
-/// How many rows of a table are remembered.
+/// Maximum number of cached rows of a table.
 const MAX_CACHED_ROWS: usize = 4096;
 
-/// Rows as the writer's own connection would read them in its present transaction.
+/// Rows as the connection of the writer would read them in its current transaction.
 ///
-/// That holds while nobody else writes to the file and nothing is taken back: [`Known::heed`] forgets all when another
-/// connection has committed, and whoever rolls back calls [`Known::forget`].
+/// # Invariants
+///
+/// The cache is valid while no other connection commits and no change is rolled back.
+/// [`invalidate_if_changed`](Self::invalidate_if_changed) clears it after a commit of another connection, and a
+/// rollback must be followed by [`clear`](Self::clear).
 #[derive(Default)]
 pub(super) struct RowCache {
-    /// What `SQLite` counts the commits of others by.
+    /// Counter of `SQLite` that changes with commits of other connections.
     data_version: i64,
     pub(super) tapes: TableCache<TapeName, TapeRecord>,
     pub(super) leases: TableCache<TapeName, LeaseRecord>,
-    /// Only those that have not ended.
+    /// Events without an outcome.
     pub(super) in_flight: TableCache<EventKey, InFlightEvent>,
-    /// Only those that have not ended.
+    /// Runs that have not ended.
     pub(super) runs: TableCache<RunId, RunRecord>,
-    /// Contents that are there: a conversation brings the same ones with every call.
+    /// Stored blobs: a conversation puts the same ones with every call.
     pub(super) blobs: TableCache<BlobHash, ()>,
 }
 
 impl RowCache {
-    /// Forgets everything if another connection has committed. To be called when a transaction that writes has begun:
-    /// from then on nobody else can.
+    /// Clears the cache if another connection has committed. Must be called after a write transaction has begun, when
+    /// no other connection can commit.
     pub(super) fn invalidate_if_changed(&mut self, connection: &Connection) -> Result<()> {
         let mut statement = connection.prepare_cached("PRAGMA data_version")?;
         let version = statement.query_row([], |row| row.get(0))?;
@@ -42,14 +45,15 @@ impl RowCache {
         Ok(())
     }
 
-    /// Forgets everything.
+    /// Clears the cache.
     pub(super) fn clear(&mut self) {
         let version = self.data_version;
         *self = Self { data_version: version, ..Self::default() };
     }
 }
 
-/// Rows of one table. When there are too many all are forgotten, which costs a read each.
+/// Cached rows of one table. When the cache is full it is cleared, which costs one read for each row that is used
+/// again.
 pub(super) struct TableCache<K, V>(HashMap<K, V, RandomState>);
 
 impl<K, V> Default for TableCache<K, V> {
@@ -78,7 +82,7 @@ impl<K: Eq + Hash + Clone, V: Clone> TableCache<K, V> {
         self.0.remove(key);
     }
 
-    /// The row of a key: remembered, or read and remembered.
+    /// Row of a key, from the cache or read and then cached.
     pub(super) fn get_or_read(&mut self, key: &K, read: impl FnOnce() -> Result<Option<V>>) -> Result<Option<V>> {
         if let Some(row) = self.0.get(key) {
             return Ok(Some(row.clone()));

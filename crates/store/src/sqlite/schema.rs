@@ -1,4 +1,4 @@
-//! The tables, how a database comes to have them, and which files are refused.
+//! Schema of the database: its migrations, and the checks before a file is opened.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,18 +11,18 @@ use super::SqliteOptions;
 use super::error::{diagnose_write_error, store_error};
 use super::reader;
 
-/// Marks a database as ours (`CPST`), so that a file of another program is never touched.
+/// Application id (`CPST`) of Capstan databases. A file of another program is never changed.
 const APPLICATION_ID: i32 = 0x4350_5354;
-/// How long a statement waits for another process that writes, unless it is said otherwise.
+/// Default time that a statement waits for another process that writes.
 pub(super) const DEFAULT_BUSY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the log may be, unless it is said otherwise: 16 MB.
+/// Default length of the log at which it is checkpointed: 16 MB.
 pub(super) const DEFAULT_WAL_CHECKPOINT_PAGES: u32 = 4000;
-/// How much the writer may keep in memory. A transaction of many batches that does not fit is written twice.
+/// Page cache of the writer. A transaction of many batches that does not fit is written twice.
 const WRITER_CACHE_KIB: i64 = 8192;
-/// Every statement of this crate fits, so none is prepared twice.
+/// Large enough for every statement of this crate, so that none is prepared twice.
 const STATEMENT_CACHE_CAPACITY: usize = 64;
 
-/// Each brings a database from the version of its position to the next one. Only ever add to the end.
+/// Migrations; the one at index `n` migrates a database from version `n` to `n + 1`. Only append to this list.
 pub(super) const MIGRATIONS: [&str; 7] = [
     include_str!("schema/001.sql"),
     include_str!("schema/002.sql"),
@@ -33,11 +33,11 @@ pub(super) const MIGRATIONS: [&str; 7] = [
     include_str!("schema/007.sql"),
 ];
 
-/// The version of the newest schema.
-#[expect(clippy::cast_possible_truncation, reason = "there will never be that many")]
+/// Latest schema version.
+#[expect(clippy::cast_possible_truncation, reason = "the number of migrations is small")]
 pub(super) const LATEST_VERSION: u32 = MIGRATIONS.len() as u32;
 
-/// Opens the connection that writes, and brings the database to the newest version.
+/// Opens the connection of the writer and migrates the database to the latest version.
 pub(super) fn open_writer(path: &Path, options: SqliteOptions) -> Result<Connection, StoreError> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !directory.is_dir() {
@@ -47,31 +47,31 @@ pub(super) fn open_writer(path: &Path, options: SqliteOptions) -> Result<Connect
         ));
     }
     let failed = |error: rusqlite::Error| store_error(path, &error);
-    let was_left_open = path.canonicalize().is_ok_and(|file| reader::has_sidecar_file(&file, "-wal", 1));
+    let has_leftover_wal = path.canonicalize().is_ok_and(|file| reader::has_sidecar_file(&file, "-wal", 1));
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
     configure_connection(&connection).map_err(failed)?;
     connection.busy_timeout(options.busy_timeout).map_err(failed)?;
     if connection.is_readonly("main").map_err(failed)? {
-        let refused = || StoreError::read_only(path.display().to_string(), "this user may only read it");
-        return Err(diagnose_write_error(path).unwrap_or_else(refused));
+        let read_only = || StoreError::read_only(path.display().to_string(), "this user may only read it");
+        return Err(diagnose_write_error(path).unwrap_or_else(read_only));
     }
     let version = check_version(&connection, path)?;
     enable_wal(&connection, options).map_err(failed)?;
     connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
-    // The rules of a batch let nothing refer to what is not there; to look it up again with every row costs a tenth.
+    // The rules of a batch check referential integrity already; checking it again costs a tenth of the throughput.
     connection.pragma_update(None, "foreign_keys", false).map_err(failed)?;
     connection.pragma_update(None, "wal_autocheckpoint", options.wal_checkpoint_pages).map_err(failed)?;
     connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB).map_err(failed)?;
     if version < MIGRATIONS.len() {
         migrate(&mut connection, path)?;
     }
-    if was_left_open {
+    if has_leftover_wal {
         checkpoint_wal(&connection, options).map_err(failed)?;
     }
-    // The log is there from the first read on.
+    // The first read creates the log.
     reader::force_first_read(&connection).map_err(failed)?;
-    // The writer syncs the log itself, and not with every commit.
+    // The writer syncs the log itself, not with every commit.
     connection.pragma_update(None, "synchronous", "NORMAL").map_err(failed)?;
     Ok(connection)
 }
@@ -79,12 +79,13 @@ pub(super) fn open_writer(path: &Path, options: SqliteOptions) -> Result<Connect
 pub(super) fn configure_connection(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(DEFAULT_BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE_CAPACITY);
-    // Otherwise a statement is planned anew whenever another value is bound to its limit.
+    // Without this, a statement is planned again whenever another value is bound to its limit.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(())
 }
 
-/// Turning an empty file into a WAL database ignores the busy timeout, so two processes that do it at once need this.
+/// Switches the database to WAL mode. For an empty file `SQLite` ignores the busy timeout, so that two processes that
+/// create the database at the same time need this retry loop.
 fn enable_wal(connection: &Connection, options: SqliteOptions) -> rusqlite::Result<()> {
     let deadline = Instant::now() + options.busy_timeout;
     loop {
@@ -97,20 +98,22 @@ fn enable_wal(connection: &Connection, options: SqliteOptions) -> rusqlite::Resu
     }
 }
 
-/// Folds into the database what a process left in the log that died, and syncs it, before anything is written behind it: of
-/// what the disk failed to keep the system may still show a copy. Nothing is waited for: while somebody writes or reads, the
-/// log stays as it is, which is no harm unless a process died of a disk that failed to sync.
+/// Checkpoints the log that a killed process left, before anything is appended to it.
+///
+/// After a failed sync the page cache may show writes that the disk has lost, and the checkpoint makes them durable.
+/// Does not wait for locks: while other connections read or write, the log is left as it is, which only matters if the
+/// process died because a sync had failed.
 fn checkpoint_wal(connection: &Connection, options: SqliteOptions) -> rusqlite::Result<()> {
     connection.busy_timeout(Duration::ZERO)?;
-    let folded = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));
+    let is_blocked = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));
     connection.busy_timeout(options.busy_timeout)?;
-    match folded {
-        // Whether there is room shows when something is written.
+    match is_blocked {
+        // The next commit reports a disk that is still full.
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => Ok(()),
         Err(error) if !is_busy(&error) => Err(error),
         Ok(false) => Ok(()),
         Ok(true) | Err(_) => {
-            tracing::debug!("the log was not folded into the database: others use it");
+            tracing::debug!("skipped the checkpoint of the log: other connections use the database");
             Ok(())
         }
     }
@@ -120,11 +123,11 @@ pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
-/// The version of a database that is ours, or empty.
+/// Schema version of a Capstan database; 0 for an empty file.
 pub(super) fn check_version(connection: &Connection, path: &Path) -> Result<usize, StoreError> {
     let failed = |error: rusqlite::Error| store_error(path, &error);
     let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i32>(0)).map_err(failed);
-    // In this order: a process that makes the tables in between sets the id with them.
+    // The order matters: a process that creates the tables in between sets the id in the same transaction.
     let has_tables = number("SELECT count(*) FROM sqlite_schema")? > 0;
     if has_tables && number("PRAGMA application_id")? != APPLICATION_ID {
         let detail = "it is a SQLite database of another program";
@@ -144,7 +147,7 @@ pub(super) fn check_version(connection: &Connection, path: &Path) -> Result<usiz
 pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
     let failed = |error: rusqlite::Error| store_error(path, &error);
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
-    // Another process may have done it while this one waited for the lock.
+    // Another process may have migrated the database while this one waited for the lock.
     let version = check_version(&transaction, path)?;
     for migration in &MIGRATIONS[version..] {
         transaction.execute_batch(migration).map_err(failed)?;
@@ -163,7 +166,7 @@ mod tests {
     use super::{APPLICATION_ID, MIGRATIONS};
     use crate::SqliteStore;
 
-    /// A database as programs wrote it whose newest version was this.
+    /// Creates a database with an older schema version.
     fn create_database_of_version(version: usize, path: &std::path::Path, rows: &str) {
         let connection = Connection::open(path).unwrap();
         connection.execute_batch(&MIGRATIONS[..version].concat()).unwrap();
@@ -173,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn p01_entries_of_version_six_are_written_anew_with_their_large_payloads_and_found_by_index() {
+    async fn p01_migration_from_version_six_keeps_entries_and_large_payloads() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("capstan.db");
         let rows = "
@@ -191,8 +194,8 @@ mod tests {
         batch.append(&tape, EntryDraft::message(&ChatMessage::user("new")));
         store.commit(batch).await.unwrap();
         let entries = store.read(&tape, &TapeSlice::all()).await.unwrap();
-        let told: Vec<_> = entries.iter().map(|entry| (entry.id.0, entry.payload["content"].as_str())).collect();
-        assert_eq!(told, [(1, None), (2, Some("small")), (3, Some("large")), (4, Some("new"))]);
+        let contents: Vec<_> = entries.iter().map(|entry| (entry.id.0, entry.payload["content"].as_str())).collect();
+        assert_eq!(contents, [(1, None), (2, Some("small")), (3, Some("large")), (4, Some("new"))]);
         assert_eq!((entries[1].meta["m"].as_u64(), entries[2].extra["x"].as_u64()), (Some(1), Some(1)));
         assert_eq!(entries[2].date.as_str(), "yesterday");
         assert_eq!(store.read(&tape, &TapeSlice::last_anchor()).await.unwrap()[0].id, EntryId(1));

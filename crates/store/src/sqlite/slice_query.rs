@@ -1,4 +1,4 @@
-//! A slice as SQL: every filter is pushed down, and what a turn needs is found by index.
+//! Slices as SQL. Every filter is pushed down, and the entries that a turn needs are found by index.
 
 use capstan_protocol::TapeName;
 use capstan_tape::{EntryKind, EntryOrder, TapeSlice};
@@ -7,10 +7,11 @@ use rusqlite::types::Value;
 use super::columns::to_sql_integer;
 use super::search::CandidateRows;
 
-/// The columns of an entry, in the order `read` takes them.
+/// Columns of an entry, in the order in which `queries` reads them.
 pub(super) const ENTRY_COLUMNS: &str = "id, kind, payload, meta, date, extra, payload_hash";
 
-/// The query for a slice of a tape, and its values. Dates are narrowed to the millisecond: the reader does the rest.
+/// Query for a slice of a tape, with its values. Dates are compared in milliseconds; the reader applies the exact
+/// range.
 pub(super) fn entries_query(tape: &TapeName, slice: &TapeSlice) -> (String, Vec<Value>) {
     let mut query = SqlQuery { conditions: vec!["tape = ?".to_owned()], values: vec![text_value(tape.as_str())] };
     if let Some(id) = slice.after {
@@ -31,16 +32,20 @@ pub(super) fn entries_query(tape: &TapeName, slice: &TapeSlice) -> (String, Vec<
     (sql, query.values)
 }
 
-/// The query for the entries of a slice that may be meant by a search, and its values. Limits are the reader's.
-pub(super) fn candidates_query(tape: &TapeName, slice: &TapeSlice, meant: &CandidateRows<'_>) -> (String, Vec<Value>) {
+/// Query for the entries of a slice that may match a search, with its values. The reader applies the limit.
+pub(super) fn candidates_query(
+    tape: &TapeName,
+    slice: &TapeSlice,
+    candidates: &CandidateRows<'_>,
+) -> (String, Vec<Value>) {
     let mut query = SqlQuery {
         conditions: Vec::new(),
-        values: vec![text_value(tape.as_str()), Value::Integer(meant.rowid_offset)],
+        values: vec![text_value(tape.as_str()), Value::Integer(candidates.rowid_offset)],
     };
-    query.add_condition("search_index MATCH ?", [text_value(meant.expression)]);
+    query.add_condition("search_index MATCH ?", [text_value(candidates.expression)]);
     query.add_condition(
         "search_index.rowid BETWEEN ? AND ?",
-        [Value::Integer(meant.first_rowid), Value::Integer(meant.last_rowid)],
+        [Value::Integer(candidates.first_rowid), Value::Integer(candidates.last_rowid)],
     );
     query.add_kind_condition(slice);
     query.add_date_condition(slice);
@@ -52,19 +57,19 @@ pub(super) fn candidates_query(tape: &TapeName, slice: &TapeSlice, meant: &Candi
     (sql, query.values)
 }
 
-/// Whether so many rows are looked at for a slice at most, whatever the tape is like: its limit alone says so where an
-/// index finds what is wanted, otherwise it must lie between two entries.
-pub(super) fn is_bounded(slice: &TapeSlice, few: usize) -> bool {
-    let is_limited = slice.limit.is_some_and(|limit| limit <= few);
-    let is_found = match slice.kinds.as_slice() {
+/// Returns true if reading the slice visits at most `max_rows` rows, whatever the tape contains. If an index finds the
+/// entries, the limit of the slice is enough; otherwise the slice must lie between two entries.
+pub(super) fn is_bounded(slice: &TapeSlice, max_rows: usize) -> bool {
+    let is_limited = slice.limit.is_some_and(|limit| limit <= max_rows);
+    let is_indexed = match slice.kinds.as_slice() {
         [] | [EntryKind::Anchor | EntryKind::ToolCall] => true,
         _ => slice.anchor.is_some(),
     };
     let is_narrow = || {
         let (after, up_to) = (slice.after.unwrap_or_default().0, slice.up_to.map_or(u64::MAX, |id| id.0));
-        usize::try_from(up_to.saturating_sub(after)).is_ok_and(|count| count <= few)
+        usize::try_from(up_to.saturating_sub(after)).is_ok_and(|count| count <= max_rows)
     };
-    slice.date_range.is_none() && is_limited && (is_found || is_narrow())
+    slice.date_range.is_none() && is_limited && (is_indexed || is_narrow())
 }
 
 fn sort_direction(slice: &TapeSlice) -> &'static str {
@@ -96,7 +101,8 @@ impl SqlQuery {
         }
     }
 
-    /// Adds which kinds and anchors, and says which index finds them. A partial index wants its kind as a literal.
+    /// Adds the conditions on kinds and anchor, and returns the index to use. A partial index needs its kind as a
+    /// literal.
     fn add_kind_condition(&mut self, slice: &TapeSlice) -> &'static str {
         if let Some(name) = &slice.anchor {
             self.add_condition("kind = 'anchor' AND anchor = ?", [text_value(name)]);
@@ -116,8 +122,11 @@ impl SqlQuery {
                 " INDEXED BY entries_tool_calls"
             }
             kinds => {
-                let places = vec!["?"; kinds.len()].join(", ");
-                self.add_condition(&format!("kind IN ({places})"), kinds.iter().map(|kind| text_value(kind.as_str())));
+                let placeholders = vec!["?"; kinds.len()].join(", ");
+                self.add_condition(
+                    &format!("kind IN ({placeholders})"),
+                    kinds.iter().map(|kind| text_value(kind.as_str())),
+                );
                 ""
             }
         }
@@ -133,7 +142,7 @@ mod tests {
     use super::{entries_query, is_bounded};
     use crate::sqlite::schema::MIGRATIONS;
 
-    /// How SQLite would find a slice, in its own words.
+    /// Query plan of SQLite for a slice.
     fn query_plan(slice: &TapeSlice) -> String {
         let connection = Connection::open_in_memory().unwrap();
         connection.execute_batch(&MIGRATIONS.concat()).unwrap();
@@ -144,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn d12_only_what_is_found_among_a_few_rows_is_read_on_the_thread_of_whoever_asks() {
+    fn d12_only_slices_of_a_few_rows_are_read_on_the_thread_of_the_caller() {
         let few = TapeSlice { limit: Some(5), ..TapeSlice::after(EntryId(7)) };
         let kinds = |kinds: &[EntryKind]| TapeSlice { kinds: kinds.to_vec(), ..few.clone() };
         let narrow =
@@ -155,7 +164,7 @@ mod tests {
             (kinds(&[EntryKind::ToolCall]), true),
             (TapeSlice { anchor: Some("a".into()), ..kinds(&[EntryKind::Anchor, EntryKind::Event]) }, true),
             (narrow(39), true),
-            // A few messages may stand behind any number of other entries.
+            // Any number of other entries may come before a few messages.
             (kinds(&[EntryKind::Message]), false),
             (kinds(&[EntryKind::Anchor, EntryKind::ToolCall]), false),
             (narrow(40), false),
@@ -167,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn d12_what_a_turn_reads_is_found_by_index() {
+    fn d12_entries_that_a_turn_reads_are_found_by_index() {
         let after = Some(EntryId(7));
         let last_call = TapeSlice { kinds: vec![EntryKind::ToolCall], ..TapeSlice::last_anchor() };
         let by_name = TapeSlice { anchor: Some("a".into()), ..TapeSlice::last_anchor() };
@@ -182,7 +191,7 @@ mod tests {
         ] {
             let plan = query_plan(&slice);
             assert!(plan.starts_with("SEARCH entries"), "{plan}");
-            assert!(plan.ends_with(expected), "no sorting, no scanning: {plan}");
+            assert!(plan.ends_with(expected), "neither sorted nor scanned: {plan}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A database as it was at one moment, to be looked at.
+//! Read-only snapshots of a database.
 
 use std::path::Path;
 
@@ -16,25 +16,25 @@ use super::reader_pool::ReaderPool;
 use super::schema::{LATEST_VERSION, check_version, configure_connection, migrate};
 use super::search::SearchEngine;
 
-/// The messages that were given up, and of which nobody has taken note.
+/// Undelivered messages that were not acknowledged by an operator.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeadLetters {
-    /// How many there are.
+    /// Number of messages.
     pub count: u64,
-    /// When the oldest of them was staged.
+    /// Time at which the oldest was staged.
     pub oldest: Option<Timestamp>,
-    /// The newest of them, newest first.
+    /// Newest messages, newest first.
     pub newest: Vec<OutboxRecord>,
 }
 
 impl SqliteStore {
-    /// Opens a database as it is now: others may go on writing to it, and this one does not see it.
+    /// Opens a snapshot of a database: later writes of other processes are not visible in it.
     ///
-    /// Nothing is written. A database of an older version stays as it is: a copy of it, private to this process and
-    /// gone with it, is brought to the newest version and looked at in its place.
+    /// Writes nothing. A database with an older schema is not changed: a temporary copy, private to this process, is
+    /// migrated and read instead.
     pub fn open_snapshot(path: impl AsRef<Path>) -> std::result::Result<Self, StoreError> {
         let path = path.as_ref().to_path_buf();
-        let writer = Err(StoreError::io("write to the database", "it was opened to be looked at only"));
+        let writer = Err(StoreError::io("write to the database", "it was opened as a read-only snapshot"));
         let failed = |error: rusqlite::Error| store_error(&path, &error);
         let source = open_reader(&path)?;
         pin_read_transaction(&source).map_err(failed)?;
@@ -47,16 +47,12 @@ impl SqliteStore {
                 search_engine: SearchEngine::default(),
             });
         }
-        let verifiers = ReaderPool::new(path.clone());
-        Ok(Self {
-            readers: ReaderPool::with_connection(source, path),
-            verification_readers: verifiers,
-            writer,
-            search_engine: SearchEngine::default(),
-        })
+        let verification_readers = ReaderPool::new(path.clone());
+        let readers = ReaderPool::with_connection(source, path);
+        Ok(Self { readers, verification_readers, writer, search_engine: SearchEngine::default() })
     }
 
-    /// The version of the tables in a database, which is left as it is; nothing where there is no file.
+    /// Reads the schema version of a database without changing it; `None` if there is no file.
     pub fn read_schema_version(path: impl AsRef<Path>) -> std::result::Result<Option<u32>, StoreError> {
         let path = path.as_ref();
         match path.try_exists() {
@@ -68,20 +64,20 @@ impl SqliteStore {
         Ok(u32::try_from(version).ok())
     }
 
-    /// The messages that were given up and not noted, and the newest of them, at most this many.
+    /// Reads the undelivered messages: their number, and the newest `limit` of them.
     pub async fn dead_letters(&self, limit: usize) -> std::result::Result<DeadLetters, StoreError> {
         self.readers.read(move |connection| read_dead_letters(connection, limit)).await
     }
 }
 
-/// Makes every read of a connection see what it sees now.
+/// Begins a transaction, so that every read of the connection sees the same state.
 fn pin_read_transaction(connection: &Connection) -> Result<()> {
     connection.execute_batch("BEGIN")?;
-    // The transaction begins with its first read.
+    // The snapshot is taken by the first read of the transaction.
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
 }
 
-/// A copy in a temporary file without a name, brought to the newest version.
+/// Migrated copy in an unnamed temporary file.
 fn migrated_copy(source: &Connection, path: &Path) -> std::result::Result<Connection, StoreError> {
     let failed = |error: rusqlite::Error| store_error(path, &error);
     let mut copy = Connection::open("").map_err(failed)?;

@@ -1,4 +1,4 @@
-//! The rows of a batch, inside the writer's transaction.
+//! Row access for the rules of a batch, inside the transaction of the writer.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -20,14 +20,15 @@ use super::row_cache::RowCache;
 use super::statement_cache::StatementCache;
 use super::{in_flight, key_value, payload, queries};
 
-/// Tables as rows that a batch is applied to.
+/// Tables of the database as the rows that a batch is applied to.
 pub(super) struct SqlRows<'a, 'c> {
     pub(super) connection: &'a Connection,
     pub(super) statements: &'a StatementCache<'c>,
     pub(super) path: &'a Path,
     pub(super) cache: &'a mut RowCache,
-    /// What of the batch is written down already, and at which of its facts it is.
+    /// Columns of the batch that were encoded beforehand.
     pub(super) encoded: &'a EncodedBatch,
+    /// Index of the fact that is being applied.
     pub(super) fact_index: usize,
 }
 
@@ -36,7 +37,7 @@ impl SqlRows<'_, '_> {
         result.map_err(|error| store_error(self.path, &error))
     }
 
-    /// What the present fact brings, as JSON.
+    /// JSON of the record or message of the current fact.
     fn fact_json(&self, value: &impl Serialize) -> rusqlite::Result<Cow<'_, str>> {
         match self.encoded.json(self.fact_index) {
             Some(text) => Ok(Cow::Borrowed(text)),
@@ -44,7 +45,7 @@ impl SqlRows<'_, '_> {
         }
     }
 
-    /// How many rows a statement changed.
+    /// Executes a statement and returns the number of changed rows.
     fn execute(&self, sql: &'static str, params: impl Params) -> rusqlite::Result<usize> {
         self.statements.execute(sql, params)
     }
@@ -101,14 +102,14 @@ impl RowAccess for SqlRows<'_, '_> {
 
     fn put_entry(&mut self, tape: &TapeName, entry: &Entry) -> Result<(), StoreError> {
         let write = || {
-            let own;
-            let text = if let Some(text) = self.encoded.entry(self.fact_index) {
-                text
+            let encoded_now;
+            let encoded = if let Some(encoded) = self.encoded.entry(self.fact_index) {
+                encoded
             } else {
-                own = EncodedEntry::from_entry(entry)?;
-                &own
+                encoded_now = EncodedEntry::from_entry(entry)?;
+                &encoded_now
             };
-            let payload = payload::store_payload(self.connection, &text.payload)?;
+            let payload = payload::store_payload(self.connection, &encoded.payload)?;
             self.execute(
                 "INSERT INTO entries (tape, id, kind, anchor, payload, meta, date, date_ms, extra, payload_hash) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
@@ -118,10 +119,10 @@ impl RowAccess for SqlRows<'_, '_> {
                     entry.kind.as_str(),
                     entry.name().filter(|_| entry.kind == EntryKind::Anchor),
                     payload.json,
-                    text.meta,
+                    encoded.meta,
                     entry.date.as_str(),
                     entry.date.timestamp().map(capstan_protocol::Timestamp::as_millis),
-                    text.extra,
+                    encoded.extra,
                     payload.hash.as_ref().map(BlobHash::as_str),
                 ],
             )
@@ -230,7 +231,7 @@ impl RowAccess for SqlRows<'_, '_> {
             )
         };
         self.map_error(write())?;
-        // Row numbers begin at 1 and only grow.
+        // Row ids start at 1 and only grow.
         Ok(OutboxId(self.connection.last_insert_rowid().cast_unsigned()))
     }
 
@@ -275,24 +276,24 @@ impl RowAccess for SqlRows<'_, '_> {
         self.map_error(write()).map(drop)
     }
 
-    fn namespace(&mut self, space: &str) -> Result<Option<NamespaceRecord>, StoreError> {
-        self.map_error(key_value::find_namespace(self.connection, space))
+    fn namespace(&mut self, namespace: &str) -> Result<Option<NamespaceRecord>, StoreError> {
+        self.map_error(key_value::find_namespace(self.connection, namespace))
     }
 
     fn put_namespace(&mut self, record: &NamespaceRecord) -> Result<(), StoreError> {
         self.map_error(key_value::upsert_namespace(self.connection, record)).map(drop)
     }
 
-    fn key_value(&mut self, space: &str, key: &str) -> Result<Option<KeyValueRecord>, StoreError> {
-        self.map_error(key_value::find(self.connection, space, key))
+    fn key_value(&mut self, namespace: &str, key: &str) -> Result<Option<KeyValueRecord>, StoreError> {
+        self.map_error(key_value::find(self.connection, namespace, key))
     }
 
-    fn put_key_value(&mut self, value: &KeyValueRecord) -> Result<(), StoreError> {
-        self.map_error(key_value::upsert(self.connection, value)).map(drop)
+    fn put_key_value(&mut self, record: &KeyValueRecord) -> Result<(), StoreError> {
+        self.map_error(key_value::upsert(self.connection, record)).map(drop)
     }
 
-    fn remove_key_value(&mut self, space: &str, key: &str) -> Result<(), StoreError> {
-        self.map_error(key_value::remove(self.connection, space, key)).map(drop)
+    fn remove_key_value(&mut self, namespace: &str, key: &str) -> Result<(), StoreError> {
+        self.map_error(key_value::remove(self.connection, namespace, key)).map(drop)
     }
 
     fn put_workspace(&mut self, path: &str, identity: &WorkspaceId) -> Result<(), StoreError> {
@@ -322,13 +323,14 @@ impl RowAccess for SqlRows<'_, '_> {
     }
 }
 
-/// The column of a run's status: its index finds those that have not ended, so one that is created counts as running.
+/// Value of the status column of a run. Its index finds runs that have not ended, so a created run is stored as
+/// running.
 fn status_column(run: &RunRecord) -> &'static str {
     let status = if run.status.is_open() { RunStatus::Running } else { run.status };
     status.as_str()
 }
 
-/// Whether a tape has grown and nothing else, as nearly every batch makes it do.
+/// Returns true if only the head of a tape has changed, which is the case for nearly every batch.
 fn has_only_head_changed(tape: &TapeRecord, before: &TapeRecord) -> bool {
     let TapeRecord {
         name,

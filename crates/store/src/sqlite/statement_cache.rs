@@ -1,13 +1,13 @@
-//! What the writer executes, each statement prepared once.
+//! Prepared statements of the writer.
 
 use std::cell::RefCell;
 
 use rusqlite::{Connection, Params, PrepFlags, Result, Statement};
 
-/// The statements of the connection that writes.
+/// Prepared statements of the connection of the writer, found by the address of their text.
 ///
-/// A turn executes dozens. The cache of the connection looks each up by the hash of its whole text and clears what was
-/// bound to it, which costs as much as some of them do; here the text itself is never looked at.
+/// A turn executes dozens of statements. The cache of the connection hashes the whole text of each and clears its
+/// bindings, which costs as much as executing some of them.
 pub(super) struct StatementCache<'c> {
     connection: &'c Connection,
     prepared: RefCell<Vec<(&'static str, Statement<'c>)>>,
@@ -18,7 +18,7 @@ impl<'c> StatementCache<'c> {
         Self { connection, prepared: RefCell::default() }
     }
 
-    /// How many rows a statement changed. Every value of it must be bound.
+    /// Executes a statement and returns the number of changed rows. All its parameters must be bound.
     pub(super) fn execute(&self, sql: &'static str, params: impl Params) -> Result<usize> {
         let mut prepared = self.prepared.borrow_mut();
         if let Some((_, statement)) = prepared.iter_mut().find(|(known, _)| std::ptr::eq(*known, sql)) {

@@ -1,4 +1,4 @@
-//! Looks for damage in a database.
+//! Integrity check of a database.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use rusqlite::{Connection, Result};
 
 use super::{payload, queries};
 
-/// Everything that is wrong, of one moment of the database.
+/// Finds all problems of one snapshot of the database.
 pub(super) fn find_problems(connection: &Connection) -> Result<Vec<IntegrityProblem>> {
     let transaction = connection.unchecked_transaction()?;
     let mut problems = check_file(&transaction)?;
@@ -34,7 +34,7 @@ fn store_problem(message: impl Into<String>) -> IntegrityProblem {
     IntegrityProblem { tape: None, message: message.into() }
 }
 
-/// What `SQLite` itself finds.
+/// Problems that `SQLite` itself finds.
 fn check_file(connection: &Connection) -> Result<Vec<IntegrityProblem>> {
     let mut problems = Vec::new();
     let mut statement = connection.prepare("PRAGMA integrity_check")?;
@@ -48,7 +48,7 @@ fn check_file(connection: &Connection) -> Result<Vec<IntegrityProblem>> {
     let orphan = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(2)?));
     for row in statement.query_map([], orphan)? {
         let (table, parent) = row?;
-        problems.push(store_problem(format!("a row of {table} refers to a row of {parent} that is not there")));
+        problems.push(store_problem(format!("a row of {table} refers to a missing row of {parent}")));
     }
     Ok(problems)
 }
@@ -59,13 +59,14 @@ fn check_tape(record: &TapeRecord, tapes: &BTreeMap<TapeName, TapeRecord>) -> Ve
         problems.push(format!("generation {} begins after its head {}", record.generation, record.head));
     }
     if record.handed_over > record.head {
-        problems.push(format!("entry {} was handed over, but its head is {}", record.handed_over, record.head));
+        problems
+            .push(format!("entry {} was replicated, but the head of the tape is {}", record.handed_over, record.head));
     }
     if let Some(fork) = &record.fork {
         match tapes.get(&fork.parent) {
-            None => problems.push(format!("its parent {} is not there", fork.parent)),
+            None => problems.push(format!("its parent {} is missing", fork.parent)),
             Some(parent) if parent.head < fork.position => {
-                problems.push(format!("it branched off at {}, but its parent ends at {}", fork.position, parent.head));
+                problems.push(format!("it was forked at {}, but its parent ends at {}", fork.position, parent.head));
             }
             Some(_) => {}
         }
@@ -83,12 +84,12 @@ fn check_entries(connection: &Connection, tapes: &BTreeMap<TapeName, TapeRecord>
         let name = record.map(|record| record.name.clone());
         let mut problem = |message: String| problems.push(IntegrityProblem { tape: name.clone(), message });
         match record {
-            None => problem(format!("entry {id} belongs to tape {tape:?}, which is not there")),
+            None => problem(format!("entry {id} belongs to tape {tape:?}, which is missing")),
             Some(record) => {
                 ids.entry(record.name.clone()).or_default().push(EntryId(id));
-                let begin = record.fork.as_ref().map_or(EntryId(0), |fork| fork.position).max(record.handed_over);
-                if EntryId(id) > record.head || EntryId(id) <= begin {
-                    problem(format!("entry {id} is outside of the tape's range {begin}..{}", record.head));
+                let start = record.fork.as_ref().map_or(EntryId(0), |fork| fork.position).max(record.handed_over);
+                if EntryId(id) > record.head || EntryId(id) <= start {
+                    problem(format!("entry {id} is outside of the tape's range {start}..{}", record.head));
                 }
             }
         }
@@ -101,14 +102,14 @@ fn check_entries(connection: &Connection, tapes: &BTreeMap<TapeName, TapeRecord>
         last = (tape, id);
     })?;
     for record in tapes.values() {
-        let there = ids.remove(&record.name).unwrap_or_default();
-        let gaps = record.find_gaps(there, record.handed_over, record.head);
+        let stored = ids.remove(&record.name).unwrap_or_default();
+        let gaps = record.find_gaps(stored, record.handed_over, record.head);
         problems.extend(gaps.iter().map(|gap| tape_problem(&record.name, gap.to_string())));
     }
     Ok(problems)
 }
 
-/// Rows of the other tables that hold something else than they should.
+/// Checks the JSON columns of the other tables and the references of events to entries.
 fn check_rows(connection: &Connection) -> Result<Vec<IntegrityProblem>> {
     const JSON_COLUMNS: [(&str, &str); 6] = [
         ("outcomes", "outcome"),
@@ -129,12 +130,11 @@ fn check_rows(connection: &Connection) -> Result<Vec<IntegrityProblem>> {
     let sql = "SELECT event_id, inbox.tape, entry FROM inbox LEFT JOIN tapes ON name = inbox.tape \
                WHERE head IS NULL OR entry > head";
     let mut statement = connection.prepare(sql)?;
-    let lost =
+    let dangling =
         |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?));
-    for row in statement.query_map([], lost)? {
+    for row in statement.query_map([], dangling)? {
         let (event, tape, entry) = row?;
-        problems
-            .push(store_problem(format!("event {event} points to entry {entry} of tape {tape}, which is not there")));
+        problems.push(store_problem(format!("event {event} refers to entry {entry} of tape {tape}, which is missing")));
     }
     Ok(problems)
 }
@@ -146,17 +146,17 @@ fn check_blobs(connection: &Connection) -> Result<Vec<IntegrityProblem>> {
     while let Some(row) = rows.next()? {
         let hash = BlobHash::new(row.get::<_, String>(0)?);
         if blob_hash(row.get_ref(1)?.as_blob()?) != hash {
-            problems.push(store_problem(format!("the content of blob {hash} is not what it was")));
+            problems.push(store_problem(format!("the content of blob {hash} is damaged")));
         }
     }
     Ok(problems)
 }
 
-/// Large payloads that are not what they were. One that is missing shows when its entry is read.
+/// Finds damaged large payloads. A missing one is found when its entry is read.
 fn check_payloads(connection: &Connection) -> Result<Vec<IntegrityProblem>> {
     let mut problems = Vec::new();
     payload::for_each_damaged(connection, |hash, tape, id| {
-        let message = format!("the payload of entry {id} is not what it was: payload {hash} is damaged");
+        let message = format!("the payload of entry {id} is damaged: its content does not match the hash {hash}");
         problems.push(IntegrityProblem { tape: TapeName::parse(tape).ok(), message });
     })?;
     Ok(problems)

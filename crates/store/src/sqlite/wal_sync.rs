@@ -1,7 +1,7 @@
-//! When what was written is on disk.
+//! Syncs of the write-ahead log.
 //!
-//! `SQLite` itself only writes to its log. The log is synced here, and not with every commit: nobody who was promised a
-//! durable commit hears of it before, and whoever was promised less need not wait.
+//! `SQLite` writes commits to its log without syncing it. The writer syncs the log itself: before it replies to a
+//! durable commit, and soon after commits that only promise order, which do not wait for the disk.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -12,25 +12,25 @@ use capstan_tape::StoreError;
 use rusqlite::Connection;
 use tokio::sync::watch;
 
-/// How long the disk may go without what nobody waits for. Mostly something comes that somebody does wait for, and one
-/// sync is enough for both.
+/// Maximum delay of a sync that no caller waits for. A durable commit usually follows within this time, and one sync
+/// serves both.
 const MAX_SYNC_DELAY: Duration = Duration::from_millis(10);
 
-/// The log of a database that is open for writing.
+/// Write-ahead log of a database that is open for writing.
 pub(super) struct WalSyncer {
     path: PathBuf,
     file: File,
-    /// Since when something is not on disk that nobody waits for.
+    /// Time of the first commit that is not synced and that no caller waits for.
     unsynced_since: Option<Instant>,
-    /// Why nothing may be written any more. A disk that has failed to sync once may have lost what it was given, and says
-    /// nothing of that the next time.
+    /// First failed sync, after which no commit is allowed: the disk may have lost earlier writes, and a later sync
+    /// would not report that.
     failure_watch: watch::Sender<Option<StoreError>>,
 }
 
 impl WalSyncer {
-    /// The log of a connection that has read something, so it is there, to this database.
+    /// Opens the log of a database. The connection must have read something, so that the log exists.
     pub(super) fn open(connection: &Connection, database: &Path) -> Result<Self, StoreError> {
-        // It lies beside the file that SQLite found, through whatever links. A path that is no text it does not tell.
+        // The log is next to the file that symbolic links lead to. SQLite reports no path that is not UTF-8.
         let mut path = OsString::from(connection.path().map_or(database, Path::new));
         path.push("-wal");
         let path = PathBuf::from(path);
@@ -38,7 +38,7 @@ impl WalSyncer {
         Ok(Self { path, file, unsynced_since: None, failure_watch: watch::Sender::new(None) })
     }
 
-    /// Tells when it has failed.
+    /// Watch for a failed sync.
     pub(super) fn failure_watch(&self) -> watch::Receiver<Option<StoreError>> {
         self.failure_watch.subscribe()
     }
@@ -47,17 +47,17 @@ impl WalSyncer {
         self.failure_watch.borrow().clone()
     }
 
-    /// Something was written that nobody waits for.
+    /// Records a commit that no caller waits for.
     pub(super) fn mark_unsynced(&mut self) {
         self.unsynced_since.get_or_insert_with(Instant::now);
     }
 
-    /// When what nobody waits for is to be synced.
+    /// Deadline for syncing commits that no caller waits for.
     pub(super) fn sync_deadline(&self) -> Option<Instant> {
         self.unsynced_since.map(|since| since + MAX_SYNC_DELAY)
     }
 
-    /// Returns when the disk has all that was written.
+    /// Makes all commits durable.
     pub(super) fn sync(&mut self) -> Result<(), StoreError> {
         self.unsynced_since = None;
         if let Some(failure) = self.failure() {
@@ -66,7 +66,7 @@ impl WalSyncer {
         self.file.sync_data().map_err(|error| {
             let (what, detail) = (self.path.display().to_string(), error.to_string());
             let failure = StoreError::SyncFailed { what, detail };
-            tracing::error!(error = %failure, "the disk failed");
+            tracing::error!(error = %failure, "the log could not be synced");
             self.failure_watch.send_replace(Some(failure.clone()));
             failure
         })

@@ -1,8 +1,15 @@
-//! The one thread that writes, with group commit.
+//! Writer thread with group commit.
 //!
-//! It takes every batch that waits into one transaction, and answers nobody before `COMMIT`, nor before the disk has it
-//! where that was promised: many writers share one flush of the disk. A batch that is refused is refused alone: one that
-//! had written something by then makes the group begin anew, each batch behind a savepoint of its own.
+//! # Group commit
+//!
+//! The thread applies all waiting batches in one transaction. It replies after `COMMIT`, and to batches with durability
+//! `Durable` after the log is synced, so that many batches share one sync.
+//!
+//! # Isolation of batches
+//!
+//! A rejected batch does not affect the others. Most batches are rejected before they write anything, so a group first
+//! runs without savepoints. If a batch is rejected after it wrote something, the transaction is rolled back and the
+//! group is applied again with a savepoint for each batch.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -26,41 +33,41 @@ use super::sql_rows::SqlRows;
 use super::statement_cache::StatementCache;
 use super::wal_sync::WalSyncer;
 
-/// How many batches may wait. A writer that finds no room waits too.
+/// Maximum number of queued jobs. Further callers wait for a slot.
 const WRITE_QUEUE_CAPACITY: usize = 1024;
-/// How many batches share a transaction, so that none waits for long.
+/// Maximum number of batches in a transaction, which bounds the latency of each.
 const MAX_GROUP_BATCHES: usize = 256;
 
 type CommitResult = Result<CommitReceipt, StoreError>;
 
-/// Something that waits to be written, and who wants to know.
+/// Queued job with the channel for its reply.
 enum WriteJob {
     Batch(Box<PreparedBatch>, oneshot::Sender<CommitReply>),
     Index(IndexUpdate, oneshot::Sender<Result<(), StoreError>>),
 }
 
-/// A batch, and what of it is written down already.
+/// Batch with the columns that were encoded beforehand.
 struct PreparedBatch {
     batch: Batch,
     encoded: EncodedBatch,
 }
 
-/// An answer, and the batch that it is about: all sessions wait for the thread that writes, so whoever brought a batch drops
-/// it.
+/// Reply to a batch. Returns the batch too, so that its caller drops it and not the writer thread, which all sessions
+/// wait for.
 struct CommitReply {
     result: CommitResult,
     prepared: Box<PreparedBatch>,
 }
 
-/// Something to be done to the search index, which no batch depends on.
+/// Update of the search index, which no batch depends on.
 pub(super) enum IndexUpdate {
-    /// Entries are added.
+    /// Add entries.
     Add(IndexChunk),
-    /// It is emptied.
+    /// Clear the index.
     Clear,
 }
 
-/// The thread that writes. It ends, with all that waits written, when this is dropped.
+/// Handle of the writer thread. Dropping it writes the queued jobs and joins the thread.
 pub(super) struct WriterThread {
     jobs: Option<mpsc::Sender<WriteJob>>,
     thread: Option<JoinHandle<()>>,
@@ -69,76 +76,70 @@ pub(super) struct WriterThread {
 
 impl WriterThread {
     pub(super) fn start(connection: Connection, path: PathBuf, options: SqliteOptions) -> Result<Self, StoreError> {
-        let (jobs, waiting) = mpsc::channel(WRITE_QUEUE_CAPACITY);
-        let what = format!("start the writer of {}", path.display());
-        let log = WalSyncer::open(&connection, &path)?;
-        let broken = log.failure_watch();
+        let (jobs, receiver) = mpsc::channel(WRITE_QUEUE_CAPACITY);
+        let action = format!("start the writer of {}", path.display());
+        let wal = WalSyncer::open(&connection, &path)?;
+        let failure = wal.failure_watch();
         let thread = std::thread::Builder::new().name("capstan-sqlite".to_owned());
-        let waiting = WriteJobQueue { jobs: waiting, waker: None };
-        let thread = thread.spawn(move || run_writer(&connection, &path, log, options, waiting));
-        let thread = thread.map_err(|error| StoreError::io(what, error))?;
-        Ok(Self { jobs: Some(jobs), thread: Some(thread), failure: broken })
+        let queue = WriteJobQueue { jobs: receiver, waker: None };
+        let thread = thread.spawn(move || run_writer(&connection, &path, wal, options, queue));
+        let thread = thread.map_err(|error| StoreError::io(action, error))?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread), failure })
     }
 
-    /// Writes a batch and returns when what it promises holds.
+    /// Writes a batch and returns when its durability is reached.
     pub(super) async fn commit(&self, batch: Batch) -> CommitResult {
-        let brought = Box::new(PreparedBatch { encoded: EncodedBatch::from_batch(&batch), batch });
-        self.submit(|reply| WriteJob::Batch(brought, reply)).await?.result
+        let prepared = Box::new(PreparedBatch { encoded: EncodedBatch::from_batch(&batch), batch });
+        self.submit(|reply| WriteJob::Batch(prepared, reply)).await?.result
     }
 
-    /// Returns when nothing is written any more, and why.
+    /// Waits until the writer has failed permanently, and returns the error.
     pub(super) async fn failure(&self) -> StoreError {
-        let mut broken = self.failure.clone();
-        let failure = broken.wait_for(Option::is_some).await.ok().and_then(|failure| failure.clone());
+        let mut watch = self.failure.clone();
+        let failure = watch.wait_for(Option::is_some).await.ok().and_then(|failure| failure.clone());
         match failure {
             Some(failure) => failure,
-            // The thread has ended, and nobody writes.
+            // The thread has ended without a failure.
             None => std::future::pending().await,
         }
     }
 
-    /// Does something to the search index, in a transaction of its own.
-    pub(super) async fn update_index(&self, work: IndexUpdate) -> Result<(), StoreError> {
-        self.submit(|answer| WriteJob::Index(work, answer)).await?
+    /// Updates the search index, in a transaction of its own.
+    pub(super) async fn update_index(&self, update: IndexUpdate) -> Result<(), StoreError> {
+        self.submit(|reply| WriteJob::Index(update, reply)).await?
     }
 
     async fn submit<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> WriteJob) -> Result<T, StoreError> {
-        let stopped = || StoreError::io("write to the database", "the thread that writes has stopped");
-        let (answer, answered) = oneshot::channel();
+        let stopped = || StoreError::io("write to the database", "the writer thread has stopped");
+        let (sender, reply) = oneshot::channel();
         let jobs = self.jobs.as_ref().ok_or_else(stopped)?;
-        jobs.send(job(answer)).await.map_err(|_| stopped())?;
-        answered.await.map_err(|_| stopped())
+        jobs.send(job(sender)).await.map_err(|_| stopped())?;
+        reply.await.map_err(|_| stopped())
     }
 }
 
 impl Drop for WriterThread {
     fn drop(&mut self) {
-        // The thread ends when nobody can send any more.
+        // The thread ends when its channel is closed.
         self.jobs = None;
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread that writes to the database panicked");
+            tracing::error!("the writer thread of the database panicked");
         }
     }
 }
 
-fn run_writer(
-    connection: &Connection,
-    path: &Path,
-    log: WalSyncer,
-    options: SqliteOptions,
-    mut waiting: WriteJobQueue,
-) {
-    let largest = fail_point::max_group_batches().unwrap_or(MAX_GROUP_BATCHES);
+fn run_writer(connection: &Connection, path: &Path, wal: WalSyncer, options: SqliteOptions, mut queue: WriteJobQueue) {
+    let max_batches = fail_point::max_group_batches().unwrap_or(MAX_GROUP_BATCHES);
     let statements = StatementCache::new(connection);
     let busy_timeout = options.busy_timeout;
-    let mut table = GroupCommitter { connection, statements, path, cache: RowCache::default(), wal: log, busy_timeout };
+    let mut committer = GroupCommitter { connection, statements, path, cache: RowCache::default(), wal, busy_timeout };
     loop {
-        let mut next = match waiting.next_job(table.wal.sync_deadline()) {
+        let mut next = match queue.next_job(committer.wal.sync_deadline()) {
             NextWriteJob::Job(job) => Some(job),
             NextWriteJob::TimedOut => {
-                let _told = table.sync_pending();
+                committer.sync_in_background();
                 continue;
             }
             NextWriteJob::Closed => break,
@@ -146,23 +147,23 @@ fn run_writer(
         let mut group = Vec::new();
         while let Some(job) = next.take() {
             match job {
-                WriteJob::Batch(brought, reply) => group.push((brought, reply)),
-                WriteJob::Index(work, answer) => {
-                    // Whoever came before is not kept waiting by it.
-                    table.write_group(std::mem::take(&mut group));
-                    let _ = answer.send(table.in_transaction(|table| table.apply_index_update(work)));
+                WriteJob::Batch(prepared, reply) => group.push((prepared, reply)),
+                WriteJob::Index(update, reply) => {
+                    // Batches that were queued earlier do not wait for the index.
+                    committer.write_group(std::mem::take(&mut group));
+                    let _ = reply.send(committer.in_transaction(|committer| committer.apply_index_update(update)));
                 }
             }
-            if group.len() < largest {
-                next = waiting.jobs.try_recv().ok();
+            if group.len() < max_batches {
+                next = queue.jobs.try_recv().ok();
             }
         }
-        table.write_group(group);
+        committer.write_group(group);
     }
-    let _told = table.sync_pending();
+    committer.sync_in_background();
 }
 
-/// What waits to be written by a thread.
+/// Queue of a writer thread.
 struct WriteJobQueue {
     jobs: mpsc::Receiver<WriteJob>,
     waker: Option<Waker>,
@@ -170,13 +171,13 @@ struct WriteJobQueue {
 
 enum NextWriteJob {
     Job(WriteJob),
-    /// Nothing has come in time.
+    /// No job arrived before the deadline.
     TimedOut,
-    /// Nothing will ever come.
+    /// All senders are gone.
     Closed,
 }
 
-/// Wakes a thread.
+/// Waker that unparks a thread.
 struct ThreadWaker(Thread);
 
 impl Wake for ThreadWaker {
@@ -186,95 +187,99 @@ impl Wake for ThreadWaker {
 }
 
 impl WriteJobQueue {
-    /// What comes next, if anything comes until then.
-    fn next_job(&mut self, until: Option<Instant>) -> NextWriteJob {
-        let this_thread = || Waker::from(Arc::new(ThreadWaker(std::thread::current())));
-        let waker = self.waker.get_or_insert_with(this_thread);
+    /// Waits for the next job, at most until the deadline.
+    fn next_job(&mut self, deadline: Option<Instant>) -> NextWriteJob {
+        let thread_waker = || Waker::from(Arc::new(ThreadWaker(std::thread::current())));
+        let waker = self.waker.get_or_insert_with(thread_waker);
         loop {
             match self.jobs.poll_recv(&mut Context::from_waker(waker)) {
                 Poll::Ready(Some(job)) => return NextWriteJob::Job(job),
                 Poll::Ready(None) => return NextWriteJob::Closed,
                 Poll::Pending => {}
             }
-            match until.map(|until| until.saturating_duration_since(Instant::now())) {
+            match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
                 None => std::thread::park(),
                 Some(Duration::ZERO) => return NextWriteJob::TimedOut,
-                Some(left) => std::thread::park_timeout(left),
+                Some(remaining) => std::thread::park_timeout(remaining),
             }
         }
     }
 }
 
-/// Where the thread writes.
+/// Applies groups of batches to the database and syncs the log.
 struct GroupCommitter<'a> {
     connection: &'a Connection,
     statements: StatementCache<'a>,
     path: &'a Path,
     cache: RowCache,
     wal: WalSyncer,
-    /// How long another process that writes is waited for.
+    /// Maximum time to wait for a write lock of another process.
     busy_timeout: Duration,
 }
 
-/// What keeps the batches of a group apart.
+/// Isolation of the batches of a group.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BatchIsolation {
-    /// Nothing: each is expected to go through, or to be refused before it writes.
+    /// None: each batch is expected to succeed, or to be rejected before it writes.
     Shared,
-    /// A savepoint each, so that one can be taken back alone.
+    /// A savepoint for each batch, so that one can be rolled back alone.
     Savepoints,
 }
 
 impl GroupCommitter<'_> {
-    /// Writes batches, and answers: those who were promised it, when the disk has what was written.
+    /// Writes batches and replies to them, to durable ones after the sync.
     fn write_group(&mut self, group: Vec<(Box<PreparedBatch>, oneshot::Sender<CommitReply>)>) {
         if group.is_empty() {
             return;
         }
-        let (mut group, waiting): (Vec<_>, Vec<_>) = group.into_iter().unzip();
-        let point = fail_point::FailPoint::for_batches(group.iter().map(|brought| &brought.batch));
-        let answers = match self.commit_group(&mut group, &point) {
-            Ok(answers) => {
+        let (mut group, senders): (Vec<_>, Vec<_>) = group.into_iter().unzip();
+        let point = fail_point::FailPoint::for_batches(group.iter().map(|prepared| &prepared.batch));
+        let results = match self.commit_group(&mut group, &point) {
+            Ok(results) => {
                 point.after_commit();
-                answers
+                results
             }
-            Err(failed) => {
-                // Nothing of it was written. What came before it is on disk when that is told: whoever hears of a failure that
-                // may pass may tell others that it is kept.
-                let failed = self.sync_pending().err().unwrap_or(failed);
-                for (brought, to) in group.into_iter().zip(waiting) {
-                    send_reply(CommitReply { result: Err(failed.clone()), prepared: brought }, to);
+            Err(error) => {
+                // Nothing of the group was written. Earlier commits are synced before the reply, because after a
+                // transient error a caller may report them as stored.
+                let error = self.sync_pending().err().unwrap_or(error);
+                for (prepared, sender) in group.into_iter().zip(senders) {
+                    send_reply(CommitReply { result: Err(error.clone()), prepared }, sender);
                 }
                 return;
             }
         };
-        let replies =
-            answers.into_iter().zip(group).map(|(answer, brought)| CommitReply { result: answer, prepared: brought });
-        let waits_for_disk = |(reply, _): &(CommitReply, _)| {
+        let replies = results.into_iter().zip(group).map(|(result, prepared)| CommitReply { result, prepared });
+        let needs_sync = |(reply, _): &(CommitReply, _)| {
             reply.result.is_err() || reply.prepared.batch.durability == CommitDurability::Durable
         };
-        let (durable, ordered): (Vec<_>, Vec<_>) = replies.zip(waiting).partition(waits_for_disk);
-        let is_asked = !durable.is_empty();
-        for (reply, to) in ordered {
-            send_reply(reply, to);
+        let (durable, ordered): (Vec<_>, Vec<_>) = replies.zip(senders).partition(needs_sync);
+        for (reply, sender) in ordered {
+            send_reply(reply, sender);
         }
-        if !is_asked {
+        if durable.is_empty() {
             self.wal.mark_unsynced();
-            if self.wal.sync_deadline().is_some_and(|due| due <= Instant::now()) {
-                let _told = self.sync_pending();
+            if self.wal.sync_deadline().is_some_and(|deadline| deadline <= Instant::now()) {
+                self.sync_in_background();
             }
             return;
         }
         let synced = self.wal.sync();
-        for (reply, to) in durable {
+        for (reply, sender) in durable {
             match &synced {
-                Ok(()) => send_reply(reply, to),
-                Err(error) => send_reply(CommitReply { result: Err(error.clone()), ..reply }, to),
+                Ok(()) => send_reply(reply, sender),
+                Err(error) => send_reply(CommitReply { result: Err(error.clone()), ..reply }, sender),
             }
         }
     }
 
-    /// Syncs what nobody waits for, if there is anything. Whoever writes next hears that it failed.
+    /// Syncs commits that no caller waits for.
+    fn sync_in_background(&mut self) {
+        // A failure is logged by the syncer and returned to the next commit.
+        let _failure = self.sync_pending();
+    }
+
+    /// Syncs commits that no caller waits for, if there are any.
     fn sync_pending(&mut self) -> Result<(), StoreError> {
         if self.wal.sync_deadline().is_none() {
             return Ok(());
@@ -282,42 +287,42 @@ impl GroupCommitter<'_> {
         self.wal.sync()
     }
 
-    /// An error means that nothing was written.
+    /// Commits a group. An error means that nothing was written.
     fn commit_group(
         &mut self,
         group: &mut [Box<PreparedBatch>],
         point: &fail_point::FailPoint,
     ) -> Result<Vec<CommitResult>, StoreError> {
-        let (is_one, was_late) = (group.len() == 1, Cell::new(false));
-        let mut apply = |apart| {
-            self.in_transaction(|table| {
-                let applied = table.apply_group(group, apart);
-                was_late.set(applied.is_err() && !table.connection.is_autocommit());
-                let answers = applied?;
+        let (is_single, is_late_rejection) = (group.len() == 1, Cell::new(false));
+        let mut apply = |isolation| {
+            self.in_transaction(|committer| {
+                let applied = committer.apply_group(group, isolation);
+                is_late_rejection.set(applied.is_err() && !committer.connection.is_autocommit());
+                let results = applied?;
                 point.before_commit();
-                Ok(answers)
+                Ok(results)
             })
         };
         match apply(BatchIsolation::Shared) {
-            Err(_) if was_late.get() && !is_one => apply(BatchIsolation::Savepoints),
-            done => done,
+            Err(_) if is_late_rejection.get() && !is_single => apply(BatchIsolation::Savepoints),
+            results => results,
         }
     }
 
-    /// An error means that nothing was written.
+    /// Runs a transaction. An error means that nothing was written.
     fn in_transaction<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, StoreError>) -> Result<T, StoreError> {
         if let Some(failure) = self.wal.failure() {
             return Err(failure);
         }
         let written = self.begin_transaction().and_then(|()| {
             self.cache.invalidate_if_changed(self.connection).map_err(|error| store_error(self.path, &error))?;
-            let done = work(self)?;
+            let output = work(self)?;
             self.execute("COMMIT")?;
-            Ok(done)
+            Ok(output)
         });
         written.inspect_err(|_| {
             self.cache.clear();
-            // It may be over already: then there is nothing to roll back.
+            // SQLite may have ended the transaction itself.
             if !self.connection.is_autocommit()
                 && let Err(error) = self.execute("ROLLBACK")
             {
@@ -326,82 +331,81 @@ impl GroupCommitter<'_> {
         })
     }
 
-    /// Begins a transaction. Another process that writes may be waited for, but what is written already is not left
-    /// unsynced meanwhile.
+    /// Begins a transaction. Syncs earlier commits before it waits for a write lock of another process.
     fn begin_transaction(&mut self) -> Result<(), StoreError> {
         if self.wal.sync_deadline().is_some() {
             self.set_busy_timeout(Duration::ZERO)?;
-            let begun = self.execute("BEGIN IMMEDIATE");
+            let result = self.execute("BEGIN IMMEDIATE");
             self.set_busy_timeout(self.busy_timeout)?;
-            match begun {
+            match result {
                 Err(StoreError::Busy { .. }) => self.sync_pending()?,
-                begun => return begun,
+                result => return result,
             }
         }
         self.execute("BEGIN IMMEDIATE")
     }
 
-    fn set_busy_timeout(&self, time: Duration) -> Result<(), StoreError> {
-        self.connection.busy_timeout(time).map_err(|error| store_error(self.path, &error))
+    fn set_busy_timeout(&self, timeout: Duration) -> Result<(), StoreError> {
+        self.connection.busy_timeout(timeout).map_err(|error| store_error(self.path, &error))
     }
 
-    /// Applies every batch. An error means that none of the whole group may be written.
+    /// Applies every batch. An error means that the whole group must be rolled back.
     fn apply_group(
         &mut self,
         group: &mut [Box<PreparedBatch>],
-        apart: BatchIsolation,
+        isolation: BatchIsolation,
     ) -> Result<Vec<CommitResult>, StoreError> {
-        let mut answers = Vec::with_capacity(group.len());
-        for brought in group {
-            let PreparedBatch { batch, encoded: written } = &mut **brought;
-            answers.push(match apart {
-                BatchIsolation::Shared => self.apply_batch(batch, written)?,
-                BatchIsolation::Savepoints => self.apply_in_savepoint(batch, written)?,
+        let mut results = Vec::with_capacity(group.len());
+        for prepared in group {
+            let PreparedBatch { batch, encoded } = &mut **prepared;
+            results.push(match isolation {
+                BatchIsolation::Shared => self.apply_batch(batch, encoded)?,
+                BatchIsolation::Savepoints => self.apply_in_savepoint(batch, encoded)?,
             });
         }
-        Ok(answers)
+        Ok(results)
     }
 
-    /// Applies a batch that cannot be taken back. An error means that it was refused too late.
-    fn apply_batch(&mut self, batch: &mut Batch, written: &EncodedBatch) -> Result<CommitResult, StoreError> {
-        let before = self.connection.total_changes();
-        let Self { connection, statements, path, cache: known, .. } = self;
+    /// Applies a batch without a savepoint. An error means that it was rejected after it wrote something.
+    fn apply_batch(&mut self, batch: &mut Batch, encoded: &EncodedBatch) -> Result<CommitResult, StoreError> {
+        let changes_before = self.connection.total_changes();
+        let Self { connection, statements, path, cache, .. } = self;
         match rules::apply(
-            &mut SqlRows { connection, statements, path, cache: known, encoded: written, fact_index: 0 },
+            &mut SqlRows { connection, statements, path, cache, encoded, fact_index: 0 },
             batch,
             Timestamp::now(),
         ) {
-            Err(error) if connection.is_autocommit() || connection.total_changes() != before => Err(error),
-            answer => Ok(answer),
+            Err(error) if connection.is_autocommit() || connection.total_changes() != changes_before => Err(error),
+            result => Ok(result),
         }
     }
 
-    fn apply_in_savepoint(&mut self, batch: &mut Batch, written: &EncodedBatch) -> Result<CommitResult, StoreError> {
+    fn apply_in_savepoint(&mut self, batch: &mut Batch, encoded: &EncodedBatch) -> Result<CommitResult, StoreError> {
         self.execute("SAVEPOINT batch")?;
-        let Self { connection, statements, path, cache: known, .. } = self;
-        let answer = rules::apply(
-            &mut SqlRows { connection, statements, path, cache: known, encoded: written, fact_index: 0 },
+        let Self { connection, statements, path, cache, .. } = self;
+        let result = rules::apply(
+            &mut SqlRows { connection, statements, path, cache, encoded, fact_index: 0 },
             batch,
             Timestamp::now(),
         );
-        if let Err(error) = &answer {
+        if let Err(error) = &result {
             if self.connection.is_autocommit() {
-                // SQLite gave up the whole transaction, as it does when the disk is full.
+                // SQLite rolled back the whole transaction, as it does when the disk is full.
                 return Err(error.clone());
             }
             self.execute("ROLLBACK TO batch")?;
             self.cache.clear();
         }
         self.execute("RELEASE batch")?;
-        Ok(answer)
+        Ok(result)
     }
 
-    fn apply_index_update(&mut self, work: IndexUpdate) -> Result<(), StoreError> {
-        let changed = match work {
+    fn apply_index_update(&mut self, update: IndexUpdate) -> Result<(), StoreError> {
+        let updated = match update {
             IndexUpdate::Add(chunk) => search::write_chunk(self.connection, &chunk),
             IndexUpdate::Clear => search::clear_index(self.connection),
         };
-        changed.map_err(|error| store_error(self.path, &error))
+        updated.map_err(|error| store_error(self.path, &error))
     }
 
     fn execute(&self, sql: &'static str) -> Result<(), StoreError> {
@@ -409,7 +413,7 @@ impl GroupCommitter<'_> {
     }
 }
 
-fn send_reply(reply: CommitReply, to: oneshot::Sender<CommitReply>) {
-    // Whoever asked may have gone; what was written stays written.
-    let _gone = to.send(reply);
+fn send_reply(reply: CommitReply, sender: oneshot::Sender<CommitReply>) {
+    // The caller may have dropped its future; the commit stands regardless.
+    let _undelivered = sender.send(reply);
 }

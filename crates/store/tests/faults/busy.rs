@@ -1,4 +1,4 @@
-//! Another process keeps the database locked.
+//! Database locked by another process.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::process::{self, FaultProcess};
 use crate::support::{all, ids, messages, name};
 
 #[test]
-#[ignore = "the process that keeps the database locked"]
+#[ignore = "child process that locks the database"]
 fn locker() {
     let connection = Connection::open(process::database_path()).unwrap();
     connection.execute_batch("BEGIN IMMEDIATE; DELETE FROM entries").unwrap();
@@ -33,7 +33,7 @@ fn open_store(database: &Path, busy_timeout: Duration) -> Arc<SqliteStore> {
 }
 
 #[tokio::test]
-async fn x02_a_commit_waits_for_another_process_that_writes() {
+async fn x02_commit_waits_for_another_process_that_writes() {
     let folder = tempfile::tempdir().unwrap();
     let database = folder.path().join("capstan.db");
     let store = open_store(&database, Duration::from_mins(2));
@@ -44,14 +44,14 @@ async fn x02_a_commit_waits_for_another_process_that_writes() {
         let (store, tape) = (Arc::clone(&store), tape.clone());
         async move { store.commit(messages(&tape, &["after"])).await }
     });
-    assert_eq!(ids(&all(&*store, &tape).await), [1], "who reads does not wait");
-    other.send_command("go on");
-    commit.await.unwrap().expect("it waited");
+    assert_eq!(ids(&all(&*store, &tape).await), [1], "reads do not wait");
+    other.send_command("unlock");
+    commit.await.unwrap().expect("the commit waited for the lock");
     assert_eq!(ids(&all(&*store, &tape).await), [1, 2]);
 }
 
 #[tokio::test]
-async fn x02_a_commit_that_waited_too_long_is_refused_whole_and_works_when_the_other_has_gone() {
+async fn x02_commit_fails_after_the_busy_timeout_and_works_when_the_lock_is_gone() {
     let folder = tempfile::tempdir().unwrap();
     let database = folder.path().join("capstan.db");
     let store = open_store(&database, Duration::from_millis(20));
@@ -68,14 +68,14 @@ async fn x02_a_commit_that_waited_too_long_is_refused_whole_and_works_when_the_o
     };
     let busy = StoreError::Busy { what: database.display().to_string() };
     assert!(busy.to_string().ends_with("capstan.db cannot be written: another process keeps it locked"));
-    assert_eq!(commit_all().await, vec![Err(busy); 3], "everybody is told");
+    assert_eq!(commit_all().await, vec![Err(busy); 3], "every commit fails");
     assert_eq!(ids(&all(&*store, &tape).await), [1]);
-    SqliteStore::open(&database).expect("to open it takes no lock");
+    SqliteStore::open(&database).expect("opening needs no lock");
 
-    // Killed in the middle of its transaction: the lock goes with it.
+    // Killing the process in the middle of its transaction releases the lock.
     other.child.kill().unwrap();
     other.child.wait().unwrap();
     assert_eq!(commit_all().await, vec![Ok(()); 3]);
-    assert_eq!(ids(&all(&*store, &tape).await), [1, 2, 3, 4], "and nothing of what it did is there");
+    assert_eq!(ids(&all(&*store, &tape).await), [1, 2, 3, 4], "its transaction is rolled back");
     assert_eq!(store.verify().await.unwrap(), []);
 }

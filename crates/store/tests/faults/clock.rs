@@ -1,4 +1,4 @@
-//! A clock that jumps back.
+//! Clock that jumps back.
 
 use capstan_protocol::Timestamp;
 use capstan_store::SqliteStore;
@@ -18,14 +18,14 @@ fn open_store() -> (tempfile::TempDir, SqliteStore) {
 }
 
 #[tokio::test]
-async fn p01_entries_stand_in_the_order_they_were_written_when_the_clock_jumps_back() {
+async fn p01_entries_keep_their_order_when_the_clock_jumps_back() {
     let (_folder, store) = open_store();
     let tape = name("t");
     store.commit(messages(&tape, &[])).await.unwrap();
     for (text, date) in [
         ("first", NOON_MILLIS),
         ("a day earlier", NOON_MILLIS - MILLIS_PER_DAY),
-        ("and on", NOON_MILLIS - MILLIS_PER_DAY + 1),
+        ("then on", NOON_MILLIS - MILLIS_PER_DAY + 1),
     ] {
         let mut batch = Batch::new();
         let date = Some(Timestamp::from_millis(date).into());
@@ -34,25 +34,24 @@ async fn p01_entries_stand_in_the_order_they_were_written_when_the_clock_jumps_b
     }
     let entries = all(&store, &tape).await;
     assert_eq!(ids(&entries), [1, 2, 3]);
-    assert_eq!(texts(&entries), ["first", "a day earlier", "and on"]);
-    assert_eq!(texts(&store.read(&tape, &TapeSlice::last()).await.unwrap()), ["and on"]);
+    assert_eq!(texts(&entries), ["first", "a day earlier", "then on"]);
+    assert_eq!(texts(&store.read(&tape, &TapeSlice::last()).await.unwrap()), ["then on"]);
     assert_eq!(store.verify().await.unwrap(), []);
 }
 
-/// Asks for the lease at this time, for an hour.
-async fn request_lease(store: &SqliteStore, owner: &str, now: i64, judged: Option<OwnerLiveness>) -> Option<u64> {
-    let (now, until) = (Timestamp::from_millis(now), Timestamp::from_millis(now + MILLIS_PER_DAY / 24));
+/// Requests the lease at this time, for an hour.
+async fn request_lease(
+    store: &SqliteStore,
+    owner: &str,
+    now: i64,
+    owner_liveness: Option<OwnerLiveness>,
+) -> Option<u64> {
+    let (now, expires_at) = (Timestamp::from_millis(now), Timestamp::from_millis(now + MILLIS_PER_DAY / 24));
     let mut batch = Batch::new();
-    batch.push(Fact::TakeLease {
-        tape: name("t"),
-        owner: owner.into(),
-        now,
-        expires_at: until,
-        owner_liveness: judged,
-    });
+    batch.push(Fact::TakeLease { tape: name("t"), owner: owner.into(), now, expires_at, owner_liveness });
     match store.commit(batch).await.unwrap().outputs[..] {
         [FactOutput::Lease(epoch)] => epoch.map(|epoch| epoch.0),
-        ref other => panic!("a wish for a lease was answered with {other:?}"),
+        ref other => panic!("unexpected output of a lease request: {other:?}"),
     }
 }
 
@@ -62,36 +61,40 @@ async fn commit_under_epoch(store: &SqliteStore, epoch: u64) -> Result<(), Store
 }
 
 #[tokio::test]
-async fn x04_a_lease_has_one_owner_when_the_clock_jumps_back() {
+async fn x04_lease_has_one_owner_when_the_clock_jumps_back() {
     let (_folder, store) = open_store();
-    let judged = |alive| Some(OwnerLiveness { owner: "a".into(), is_alive: alive });
+    let liveness = |is_alive| Some(OwnerLiveness { owner: "a".into(), is_alive });
     assert_eq!(request_lease(&store, "a", NOON_MILLIS, None).await, Some(1));
-    assert_eq!(request_lease(&store, "b", NOON_MILLIS - MILLIS_PER_DAY, judged(true)).await, None, "a lives");
+    assert_eq!(request_lease(&store, "b", NOON_MILLIS - MILLIS_PER_DAY, liveness(true)).await, None, "a is alive");
     assert_eq!(
         request_lease(&store, "b", NOON_MILLIS - MILLIS_PER_DAY, None).await,
         None,
-        "of whom nothing is known, that one keeps it longer"
+        "without knowledge about a, its lease has not expired"
     );
     assert_eq!(
         request_lease(&store, "a", NOON_MILLIS - MILLIS_PER_DAY, None).await,
         Some(1),
-        "who holds it may extend it, or shorten it"
+        "the owner may extend or shorten its lease"
     );
     commit_under_epoch(&store, 1).await.unwrap();
     assert_eq!(
-        request_lease(&store, "b", NOON_MILLIS, judged(true)).await,
+        request_lease(&store, "b", NOON_MILLIS, liveness(true)).await,
         None,
-        "a lives, though its hour of yesterday is over"
+        "a is alive, though its lease has expired"
     );
     commit_under_epoch(&store, 1).await.unwrap();
     assert_eq!(
-        request_lease(&store, "b", NOON_MILLIS - 2 * MILLIS_PER_DAY, judged(false)).await,
+        request_lease(&store, "b", NOON_MILLIS - 2 * MILLIS_PER_DAY, liveness(false)).await,
         Some(2),
-        "a is dead, though its hour is to come"
+        "a is dead, though its lease has not expired"
     );
     let fenced = StoreError::Fenced { tape: name("t") };
     assert_eq!(commit_under_epoch(&store, 1).await, Err(fenced.clone()));
     commit_under_epoch(&store, 2).await.unwrap();
-    assert_eq!(request_lease(&store, "c", NOON_MILLIS, None).await, Some(3), "epochs only grow, whatever the time");
+    assert_eq!(
+        request_lease(&store, "c", NOON_MILLIS, None).await,
+        Some(3),
+        "epochs only grow, whatever the clock says"
+    );
     assert_eq!(commit_under_epoch(&store, 2).await, Err(fenced));
 }

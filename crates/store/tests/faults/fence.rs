@@ -1,4 +1,4 @@
-//! A process that was paused for longer than its lease.
+//! Process that was paused for longer than its lease.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,14 @@ use capstan_tape::{
 use crate::process::{self, FaultProcess};
 use crate::support::{all, messages, name, texts};
 
-/// No assertion: it only ends a test that would hang.
+/// Only ends a test that would hang; not an assertion.
 const PAUSE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The wish of somebody who judges owners by time alone, as those on other machines must.
+/// Request without knowledge about the liveness of owners, as from another machine.
 fn take_lease_batch(owner: &str, now: i64) -> Batch {
-    let (now, until) = (Timestamp::from_millis(now), Timestamp::from_millis(now + 1000));
+    let (now, expires_at) = (Timestamp::from_millis(now), Timestamp::from_millis(now + 1000));
     let mut batch = Batch::new();
-    batch.push(Fact::TakeLease { tape: name("t"), owner: owner.into(), now, expires_at: until, owner_liveness: None });
+    batch.push(Fact::TakeLease { tape: name("t"), owner: owner.into(), now, expires_at, owner_liveness: None });
     batch
 }
 
@@ -27,14 +27,14 @@ fn fenced_batch(epoch: u64, texts: &[&str]) -> Batch {
 }
 
 #[tokio::test]
-#[ignore = "the process that is paused"]
+#[ignore = "child process that is paused"]
 async fn owner() {
     let store = SqliteStore::open(process::database_path()).unwrap();
     store.commit(take_lease_batch("paused", 0)).await.unwrap();
     process::report("taken");
-    while let Some(word) = process::read_command() {
-        let mut batch = fenced_batch(1, &[&word, "and the rest of it"]);
-        batch.push(Fact::PutState { tape: name("t"), key: "last".into(), value: word.into() });
+    while let Some(text) = process::read_command() {
+        let mut batch = fenced_batch(1, &[&text, "second entry"]);
+        batch.push(Fact::PutState { tape: name("t"), key: "last".into(), value: text.into() });
         match store.commit(batch).await {
             Ok(_) => process::report("written"),
             Err(error) => process::report(&error.to_string()),
@@ -46,7 +46,7 @@ fn send_signal(other: &FaultProcess, name: &str) {
     capstan_testing::send_signal(other.child.id(), name);
 }
 
-/// Stops a process, and waits until it has.
+/// Stops a process and waits until it is stopped.
 fn stop_process(other: &FaultProcess) {
     send_signal(other, "STOP");
     let deadline = Instant::now() + PAUSE_TIMEOUT;
@@ -55,13 +55,13 @@ fn stop_process(other: &FaultProcess) {
         if status.lines().any(|line| line.starts_with("State:\tT")) {
             return;
         }
-        assert!(Instant::now() < deadline, "it goes on: {status}");
+        assert!(Instant::now() < deadline, "the process is not stopped: {status}");
         std::thread::yield_now();
     }
 }
 
 #[tokio::test]
-async fn x04_a_process_that_was_paused_past_its_lease_writes_nothing_when_it_wakes() {
+async fn x04_process_paused_past_its_lease_writes_nothing_when_it_resumes() {
     let folder = tempfile::tempdir().unwrap();
     let database = folder.path().join("capstan.db");
     let tape = name("t");
@@ -79,9 +79,9 @@ async fn x04_a_process_that_was_paused_past_its_lease_writes_nothing_when_it_wak
     send_signal(&paused, "CONT");
 
     assert_eq!(paused.read_report(), StoreError::Fenced { tape: tape.clone() }.to_string());
-    assert_eq!(texts(&all(&store, &tape).await), ["in time", "and the rest of it", "by another"]);
-    assert_eq!(store.state(&tape).await.unwrap()["last"], "in time", "nothing of its batch is there");
-    paused.send_command("once more");
-    assert_eq!(paused.read_report(), StoreError::Fenced { tape }.to_string(), "nor does it help to try again");
+    assert_eq!(texts(&all(&store, &tape).await), ["in time", "second entry", "by another"]);
+    assert_eq!(store.state(&tape).await.unwrap()["last"], "in time", "nothing of its batch was written");
+    paused.send_command("retry");
+    assert_eq!(paused.read_report(), StoreError::Fenced { tape }.to_string(), "a retry fails too");
     assert_eq!(store.verify().await.unwrap(), []);
 }

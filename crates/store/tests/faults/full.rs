@@ -1,4 +1,4 @@
-//! A full disk: whoever is refused is told so, nothing is lost, and the same store goes on when there is room.
+//! Full disk: commits fail with a clear error, nothing is lost, and the same store works again when space is freed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::support::{all, ids, messages, name};
 use crate::survivors::DatabaseSurvivors;
 use crate::workload::{WRITER_TASKS, WorkloadBatch, parse_acknowledged};
 
-/// Asserts that this is the error of a full disk, and that it names the file.
+/// Asserts that the error reports a full disk and names the file.
 #[track_caller]
 fn assert_full(error: &StoreError, database: &Path) {
     let what = database.display().to_string();
@@ -22,21 +22,21 @@ fn assert_full(error: &StoreError, database: &Path) {
 }
 
 fn free_disk_space() {
-    let file = std::env::var_os("DISK_LAYER_ROOM_FILE").expect("a layer was loaded");
+    let file = std::env::var_os("DISK_LAYER_ROOM_FILE").expect("the disk layer is loaded");
     std::fs::write(file, "").unwrap();
 }
 
-/// Opens a database; on a full disk, when there is room.
+/// Opens a database, after freeing space if the disk is full.
 fn open_with_room(database: &Path) -> Arc<SqliteStore> {
-    let opened = SqliteStore::open(database).unwrap_or_else(|error| {
+    let store = SqliteStore::open(database).unwrap_or_else(|error| {
         assert_full(&error, database);
         free_disk_space();
-        SqliteStore::open(database).expect("it opens as soon as there is room")
+        SqliteStore::open(database).expect("the database opens when space is freed")
     });
-    Arc::new(opened)
+    Arc::new(store)
 }
 
-/// Lets every task commit its next batch at once, and gives the errors of those that were refused.
+/// Commits the next batch of every task concurrently, and returns the errors.
 async fn commit_wave(store: &Arc<SqliteStore>, next: &mut [usize; WRITER_TASKS]) -> Vec<StoreError> {
     let mut commits = JoinSet::new();
     for (task, number) in next.iter().copied().enumerate() {
@@ -54,7 +54,7 @@ async fn commit_wave(store: &Arc<SqliteStore>, next: &mut [usize; WRITER_TASKS])
 }
 
 #[tokio::test]
-#[ignore = "the process whose disk is full"]
+#[ignore = "child process with a full disk"]
 async fn writer() {
     let database = process::database_path();
     let store = open_with_room(&database);
@@ -65,18 +65,18 @@ async fn writer() {
             assert_full(error, &database);
         }
         if !errors.is_empty() {
-            assert_eq!(store.verify().await.unwrap(), [], "and what was written before can be read");
+            assert_eq!(store.verify().await.unwrap(), [], "earlier commits can be read");
             println!("\nfull {}", std::fs::metadata(database.with_extension("db-wal")).unwrap().len());
             free_disk_space();
             break;
         }
     }
     for _ in 0..3 {
-        assert_eq!(commit_wave(&store, &mut next).await, [], "the same store goes on");
+        assert_eq!(commit_wave(&store, &mut next).await, [], "the same store works again");
     }
 }
 
-/// Lets a process write to a disk with so much room, and says how long the log was when the disk was full.
+/// Runs a writer on a disk with so many free bytes, and returns the length of the log when the disk was full.
 async fn fill_disk(bytes: u64) -> Option<u64> {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().canonicalize().unwrap();
@@ -84,22 +84,22 @@ async fn fill_disk(bytes: u64) -> Option<u64> {
     let mut process = process::child_command("full::writer", &folder.join("capstan.db"));
     layer.preload_into(&mut process);
     let output = process.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "with room for {bytes} bytes: {said}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "with {bytes} free bytes: {stdout}");
 
-    // A refused batch was tried again: had it been written all the same it would be there twice.
+    // Failed batches were retried: one that was written nevertheless would be found twice.
     let survivors = DatabaseSurvivors::open_and_check(&folder.join("capstan.db")).await;
-    let acknowledged = parse_acknowledged(&said);
+    let acknowledged = parse_acknowledged(&stdout);
     assert_eq!(survivors.batches.len(), acknowledged.len());
-    for (written, first) in acknowledged {
-        assert!(survivors.contains_batch(written, first), "{written:?} is lost");
+    for (batch, first) in acknowledged {
+        assert!(survivors.contains_batch(batch, first), "{batch:?} is lost");
     }
-    said.lines().find_map(|line| line.strip_prefix("full ")).map(|length| length.parse().unwrap())
+    stdout.lines().find_map(|line| line.strip_prefix("full ")).map(|length| length.parse().unwrap())
 }
 
 #[tokio::test]
-async fn x02_a_full_disk_refuses_batches_whole_and_the_store_goes_on_when_there_is_room() {
-    // From a disk that has no room for the database itself to one that lets its log grow.
+async fn x02_full_disk_rejects_whole_batches_and_the_store_works_when_space_is_freed() {
+    // From a disk without space for the database itself to one on which the log can grow.
     let mut full = 0;
     for bytes in (0..600_000).step_by(75_000) {
         full += usize::from(fill_disk(bytes).await.is_some());
@@ -108,8 +108,8 @@ async fn x02_a_full_disk_refuses_batches_whole_and_the_store_goes_on_when_there_
 }
 
 #[tokio::test]
-async fn x02_a_disk_that_is_full_when_the_log_is_copied_into_the_database_loses_nothing() {
-    // That is when it has a thousand pages, and then the database grows too.
+async fn x02_disk_that_is_full_during_a_checkpoint_loses_nothing() {
+    // The checkpoint begins at a thousand pages and makes the database grow too.
     for bytes in [4_300_000, 4_600_000] {
         let log = fill_disk(bytes).await;
         assert!(log > Some(1000 * 4096), "{log:?}");
@@ -117,14 +117,14 @@ async fn x02_a_disk_that_is_full_when_the_log_is_copied_into_the_database_loses_
 }
 
 #[tokio::test]
-#[ignore = "the process whose disk is too small"]
+#[ignore = "child process with a disk that is too small"]
 async fn large_writer() {
     let database = process::database_path();
     let store = open_with_room(&database);
     let (small, large) = (name("small"), name("large"));
     let write_both = async || {
         let mut batch = messages(&large, &["with a large blob"]);
-        // More than SQLite keeps in memory, so it is written before the commit.
+        // Larger than the page cache of SQLite, so that it is written before the commit.
         let bytes = vec![b'x'; 4_000_000];
         batch.push(Fact::PutBlob { hash: blob_hash(&bytes), bytes: bytes.into() });
         tokio::join!(
@@ -133,11 +133,11 @@ async fn large_writer() {
             store.commit(messages(&small, &["two"]))
         )
     };
-    let (one, refused, two) = write_both().await;
-    assert_full(&refused.unwrap_err(), &database);
+    let (one, large_result, two) = write_both().await;
+    assert_full(&large_result.unwrap_err(), &database);
     let mut written = 0;
-    for beside in [one, two] {
-        match beside {
+    for small_result in [one, two] {
+        match small_result {
             Ok(_) => written += 1,
             Err(error) => assert_full(&error, &database),
         }
@@ -145,15 +145,15 @@ async fn large_writer() {
     assert_eq!(ids(&all(&*store, &small).await), (1..=written).collect::<Vec<u64>>());
     assert_eq!(all(&*store, &large).await, []);
     free_disk_space();
-    let (one, large_one, two) = write_both().await;
-    assert!(one.is_ok() && large_one.is_ok() && two.is_ok());
+    let (one, large_result, two) = write_both().await;
+    assert!(one.is_ok() && large_result.is_ok() && two.is_ok());
     assert_eq!(ids(&all(&*store, &small).await), (1..=written + 2).collect::<Vec<u64>>());
     assert_eq!(ids(&all(&*store, &large).await), [1]);
     assert_eq!(store.verify().await.unwrap(), []);
 }
 
 #[test]
-fn x02_a_batch_that_is_too_large_for_the_disk_says_so_to_all_who_shared_its_commit() {
+fn x02_batch_too_large_for_the_disk_fails_with_its_group_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().canonicalize().unwrap();
     let layer = DiskLayer::for_folder(&folder).with_free_bytes(1_000_000);

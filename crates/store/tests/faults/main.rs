@@ -1,15 +1,16 @@
-//! What the database does when the disk, the clock or another process fails it.
+//! Fault injection: failures of the disk, the clock and other processes.
 //!
-//! Other processes are this binary again: see [`process`]. The disk fails by a layer that is loaded into one of them.
+//! Child processes run this binary again (see [`process`]). Disk failures are injected by a layer that is preloaded
+//! into a child process.
 #![cfg(target_os = "linux")]
 
 mod busy;
 mod clock;
+mod durability;
 mod fence;
 mod full;
 mod power;
 mod process;
-mod promises;
 #[path = "../support/mod.rs"]
 mod support;
 mod survivors;

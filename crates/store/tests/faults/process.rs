@@ -1,4 +1,4 @@
-//! A process of its own that does what one of the ignored tests of this binary says.
+//! Child processes that run one of the ignored tests of this binary.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -6,30 +6,30 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 const DATABASE_PATH_ENV: &str = "CAPSTAN_TEST_DATABASE";
 
-/// A process that is not started yet, whose [`database`] is this one. What it says can be read from a pipe.
-pub fn child_command(what: &str, database: &Path) -> Command {
+/// Command for a child process that runs a test with this [database](database_path). Its input and output are pipes.
+pub fn child_command(test: &str, database: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", what, "--ignored", "--nocapture"]).env(DATABASE_PATH_ENV, database);
+    command.args(["--exact", test, "--ignored", "--nocapture"]).env(DATABASE_PATH_ENV, database);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     command
 }
 
-/// In such a process: the database it was given.
+/// Database of a child process.
 pub fn database_path() -> PathBuf {
-    std::env::var_os(DATABASE_PATH_ENV).expect("started by another test").into()
+    std::env::var_os(DATABASE_PATH_ENV).expect("the process was started by another test").into()
 }
 
-/// In such a process: waits for a word of whoever started it. There is none when that one has gone.
+/// Waits in a child process for a command of its parent; `None` if the parent has closed the pipe.
 pub fn read_command() -> Option<String> {
     std::io::stdin().lines().next().map(Result::unwrap)
 }
 
-/// In such a process: says something on a line of its own, behind a mark that the test harness does not use.
-pub fn report(word: &str) {
-    std::io::stdout().lock().write_all(format!("\n> {word}\n").as_bytes()).unwrap();
+/// Writes a line from a child process to its parent, with a prefix that the test harness does not use.
+pub fn report(text: &str) {
+    std::io::stdout().lock().write_all(format!("\n> {text}\n").as_bytes()).unwrap();
 }
 
-/// Such a process, and a conversation with it. It is killed when this is dropped.
+/// Child process with its pipes. Dropping it kills the process.
 pub struct FaultProcess {
     pub child: Child,
     input: ChildStdin,
@@ -37,26 +37,26 @@ pub struct FaultProcess {
 }
 
 impl FaultProcess {
-    /// Starts it.
-    pub fn start(what: &str, database: &Path) -> Self {
-        let mut child = child_command(what, database).spawn().unwrap();
+    /// Starts a process that runs a test.
+    pub fn start(test: &str, database: &Path) -> Self {
+        let mut child = child_command(test, database).spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         Self { child, input, output }
     }
 
-    /// Says a word to it.
-    pub fn send_command(&mut self, word: &str) {
-        writeln!(self.input, "{word}").unwrap();
+    /// Sends a command to the process.
+    pub fn send_command(&mut self, command: &str) {
+        writeln!(self.input, "{command}").unwrap();
     }
 
-    /// Waits for the next word that it says.
+    /// Waits for the next report of the process.
     pub fn read_report(&mut self) -> String {
         let mut line = String::new();
         loop {
             line.clear();
-            assert!(self.output.read_line(&mut line).unwrap() > 0, "it has ended without a word");
-            if let Some(word) = line.strip_prefix("> ") {
-                return word.trim_end().to_owned();
+            assert!(self.output.read_line(&mut line).unwrap() > 0, "the process ended without a report");
+            if let Some(text) = line.strip_prefix("> ") {
+                return text.trim_end().to_owned();
             }
         }
     }
@@ -64,7 +64,7 @@ impl FaultProcess {
 
 impl Drop for FaultProcess {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _killed = self.child.kill();
         let _ended = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! What must hold for a database that a power cut left.
+//! Invariants of a database after a power cut.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,19 +11,19 @@ use rusqlite::Connection;
 use crate::support::{all, ids, messages, texts};
 use crate::workload::{WRITER_TASKS, WorkloadBatch, shared_tape, task_tape};
 
-/// What is in a database that a power cut left.
+/// Batches that survived in a database.
 pub struct DatabaseSurvivors {
-    /// The batches, each task's in its order.
+    /// Batches in the order of each task.
     pub batches: Vec<WorkloadBatch>,
-    /// What the entries of the shared tape say.
+    /// Texts of the entries of the shared tape.
     shared_texts: Vec<String>,
 }
 
 impl DatabaseSurvivors {
-    /// Opens the database and asserts that every batch is there whole or not at all, that ids go on without a gap, and
-    /// that the store finds nothing wrong and can be written to.
+    /// Opens the database and asserts that every batch survived completely or not at all, that ids have no gaps, and
+    /// that the store has no integrity problem and can be written.
     pub async fn open_and_check(database: &Path) -> Self {
-        let store = SqliteStore::open(database).expect("it opens without help");
+        let store = SqliteStore::open(database).expect("the database opens without repair");
         let entries = all(&store, &shared_tape()).await;
         let next = entries.len() as u64 + 1;
         assert_eq!(ids(&entries), (1..next).collect::<Vec<u64>>(), "no gap");
@@ -32,11 +32,16 @@ impl DatabaseSurvivors {
             survivors.check_task(&store, task).await;
         }
         let batches = &survivors.batches;
-        assert_eq!(survivors.shared_texts.len(), 2 * batches.len(), "nothing on the shared tape belongs to no batch");
-        let hashes: BTreeSet<String> = batches.iter().map(|written| written.blob().0.to_string()).collect();
+        assert_eq!(
+            survivors.shared_texts.len(),
+            2 * batches.len(),
+            "every entry of the shared tape belongs to a batch"
+        );
+        let hashes: BTreeSet<String> = batches.iter().map(|batch| batch.blob().0.to_string()).collect();
         assert_eq!(read_blob_hashes(database), hashes);
         assert_eq!(store.verify().await.unwrap(), []);
-        let committed = store.commit(messages(&shared_tape(), &["one more"])).await.expect("it goes on");
+        let committed =
+            store.commit(messages(&shared_tape(), &["one more"])).await.expect("the database can be written");
         assert_eq!(committed.entry_id(capstan_tape::EntryRef::InBatch(1)), Some(EntryId(next)));
         survivors
     }
@@ -45,25 +50,25 @@ impl DatabaseSurvivors {
         let entries = all(store, &task_tape(task)).await;
         assert_eq!(ids(&entries), (1..=entries.len() as u64).collect::<Vec<u64>>(), "no gap");
         let numbers: Vec<String> = (0..entries.len()).map(|number| number.to_string()).collect();
-        assert_eq!(texts(&entries), numbers, "none is missing before one that is there");
+        assert_eq!(texts(&entries), numbers, "no batch is missing before a surviving one");
         let batches = (0..entries.len()).map(|number| WorkloadBatch { task, number });
         let state = batches.clone().next_back().map(WorkloadBatch::state);
         assert_eq!(store.state(&task_tape(task)).await.unwrap().get("latest"), state.as_ref());
-        for written in batches {
-            let texts = written.texts();
-            assert!(self.shared_texts.windows(2).any(|pair| pair == texts), "{written:?} is there half");
-            self.batches.push(written);
+        for batch in batches {
+            let texts = batch.texts();
+            assert!(self.shared_texts.windows(2).any(|pair| pair == texts), "{batch:?} survived partly");
+            self.batches.push(batch);
         }
     }
 
-    /// Whether a batch stands where it was told to stand.
-    pub fn contains_batch(&self, written: WorkloadBatch, first: EntryId) -> bool {
+    /// Returns true if the entries of a batch are at the acknowledged position.
+    pub fn contains_batch(&self, batch: WorkloadBatch, first: EntryId) -> bool {
         let position = usize::try_from(first.0).unwrap() - 1;
-        self.shared_texts.get(position..position + 2).is_some_and(|texts| texts == written.texts())
+        self.shared_texts.get(position..position + 2).is_some_and(|texts| texts == batch.texts())
     }
 }
 
-/// The hashes of all blobs. That each is what its hash says is for the store to verify.
+/// Hashes of all blobs. The integrity check compares them with the content.
 fn read_blob_hashes(database: &Path) -> BTreeSet<String> {
     let connection = Connection::open(database).unwrap();
     let mut statement = connection.prepare("SELECT hash FROM blobs").unwrap();

@@ -1,4 +1,4 @@
-//! What a process writes until its power goes: batches of several tasks at once, each told of when its commit returned.
+//! Workload of the power tests: batches of several concurrent tasks, each acknowledged on stdout after its commit.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -12,32 +12,32 @@ use tokio::task::JoinSet;
 
 use crate::support::{name, user};
 
-/// How many tasks write at once.
+/// Number of concurrent tasks.
 pub const WRITER_TASKS: usize = 8;
-/// How much of a task's state is written with each batch. Pages that are written again and again fill the log, which is
-/// copied back into the database when it is so long, while the database itself stays small.
+/// Size of the state that a task writes with each batch. Pages that are written repeatedly fill the log until it is
+/// checkpointed, while the database stays small.
 const STATE_BYTES: usize = 20_000;
 const WORKLOAD_CHECKPOINT_PAGES: u32 = 1000;
 
-/// One batch: which task's, and which of its own.
+/// Batch of a task, by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkloadBatch {
     pub task: usize,
     pub number: usize,
 }
 
-/// The tape that all tasks write to.
+/// Tape that all tasks write to.
 pub fn shared_tape() -> TapeName {
     name("shared")
 }
 
-/// The tape of a task.
+/// Tape of a task.
 pub fn task_tape(task: usize) -> TapeName {
     name(&format!("task-{task}"))
 }
 
 impl WorkloadBatch {
-    /// What its entries on the shared tape say, in order.
+    /// Texts of its entries on the shared tape, in order.
     pub fn texts(self) -> [String; 2] {
         ["begins", "ends"].map(|part| format!("{}.{} {part}", self.task, self.number))
     }
@@ -66,18 +66,18 @@ impl WorkloadBatch {
         (batch, first)
     }
 
-    /// Commits it, and tells of it when it is done.
+    /// Commits the batch and acknowledges it on stdout.
     pub async fn commit_and_report(self, store: &SqliteStore) -> Result<(), StoreError> {
         let (batch, first) = self.to_batch();
         let id = store.commit(batch).await?.entry_id(first).unwrap();
-        // In one piece: it is told, or it is not.
-        let told = format!("\nack {} {} {}\n", self.task, self.number, id.0);
-        std::io::stdout().lock().write_all(told.as_bytes()).unwrap();
+        // One write call, so that an acknowledgement is recorded completely or not at all.
+        let acknowledgement = format!("\nack {} {} {}\n", self.task, self.number, id.0);
+        std::io::stdout().lock().write_all(acknowledgement.as_bytes()).unwrap();
         Ok(())
     }
 }
 
-/// Writes batches of these numbers from every task at once.
+/// Writes the batches with these numbers from all tasks concurrently.
 pub async fn run_workload(database: &Path, numbers: std::ops::Range<usize>) {
     let options = SqliteOptions { wal_checkpoint_pages: WORKLOAD_CHECKPOINT_PAGES, ..SqliteOptions::default() };
     let store = Arc::new(SqliteStore::open_with(database, options).unwrap());
@@ -93,13 +93,13 @@ pub async fn run_workload(database: &Path, numbers: std::ops::Range<usize>) {
     tasks.join_all().await;
 }
 
-/// The batches that were told of in what a process said, and the id of the first entry of each on the shared tape.
-pub fn parse_acknowledged(said: &str) -> Vec<(WorkloadBatch, EntryId)> {
-    let ack = |line: &str| {
+/// Acknowledged batches in the output of a process, each with the id of its first entry on the shared tape.
+pub fn parse_acknowledged(stdout: &str) -> Vec<(WorkloadBatch, EntryId)> {
+    let parse_line = |line: &str| {
         let mut numbers = line.strip_prefix("ack ")?.split(' ').map(|word| word.parse::<usize>().unwrap());
         let mut next = || numbers.next().unwrap();
-        let written = WorkloadBatch { task: next(), number: next() };
-        Some((written, EntryId(next() as u64)))
+        let batch = WorkloadBatch { task: next(), number: next() };
+        Some((batch, EntryId(next() as u64)))
     };
-    said.lines().filter_map(ack).collect()
+    stdout.lines().filter_map(parse_line).collect()
 }

@@ -1,5 +1,5 @@
-//! What the tests of this crate are arranged with.
-#![allow(dead_code, reason = "each test file uses some of it")]
+//! Builders and helpers for the tests of this crate.
+#![allow(dead_code, reason = "each test file uses some of them")]
 
 use capstan_protocol::{ChatMessage, EntryId, JsonObject, TapeName};
 use capstan_tape::{Batch, Entry, EntryDate, EntryDraft, EntryKind, Fact, NewTape, Store, TapeSlice};
@@ -13,7 +13,7 @@ pub fn user(text: &str) -> EntryDraft {
     EntryDraft::message(&ChatMessage::user(text))
 }
 
-/// A batch that makes a tape known and appends messages to it.
+/// Batch that creates a tape and appends messages to it.
 pub fn messages(tape: &TapeName, texts: &[&str]) -> Batch {
     let mut batch = Batch::new();
     batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
@@ -50,7 +50,7 @@ pub async fn all(store: &dyn Store, tape: &TapeName) -> Vec<Entry> {
     store.read(tape, &TapeSlice::all()).await.unwrap()
 }
 
-/// The tape of another system that this project was given.
+/// Path of a tape file that Bub wrote.
 pub fn sample() -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tape-sample.jsonl")
 }

@@ -13,7 +13,7 @@ use capstan_host::conservation::ConservationReport;
 use capstan_host::{OrphanedWork, ProcessLiveness};
 use capstan_policy::BindingStore;
 use capstan_protocol::{Binding, Clock, EntryId, RunnerId, TapeName, Timestamp, WorkspaceId};
-use capstan_store::SqliteStore;
+use capstan_store::{SqliteStore, is_database_locked};
 use capstan_tape::{
     IntegrityProblem, OutboxRecord, OutboxStatus, OutboxStore as _, StoreError, TapeAddress, TapeRepository, TapeSlice,
     TapeStore,
@@ -108,7 +108,7 @@ impl StoreCheck<'_> {
     /// Checks if another process locks the database. A database of an older schema is not opened for that; the next start,
     /// which migrates it, reports the lock.
     fn is_locked(&self, version: u32, wait: Duration) -> bool {
-        version == SqliteStore::SCHEMA_VERSION && SqliteStore::is_locked(self.database, wait)
+        version == SqliteStore::SCHEMA_VERSION && is_database_locked(self.database, wait)
     }
 
     /// Damage that forbids any repair.

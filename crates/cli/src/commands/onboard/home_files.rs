@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use capstan_hooks::merge_onboard_config;
 use capstan_host::HostError;
 use capstan_protocol::{ErrorCode, JsonObject};
 use secrecy::ExposeSecret as _;
@@ -28,7 +29,7 @@ impl HomeFiles {
         let (config, secrets) =
             (ExistingFile::read(home.join(CONFIG_FILE))?, ExistingFile::read(home.join(SECRETS_FILE))?);
         let mut in_config =
-            context.build_hooks().onboard_config(answered_settings(answers)).map_err(HostError::from)?;
+            merge_onboard_config(&context.build_hooks(), answered_settings(answers)).map_err(HostError::from)?;
         let mut in_secrets = JsonObject::new();
         let layers = [&secrets, &config];
         let owner = layers.iter().find_map(|text| text.get(&["model"])).and_then(|model| model.split_once(':'));

@@ -73,7 +73,7 @@ async fn copy_store(
 
 async fn copy_database(database: &Path, new_file: &Path) -> Result<(), StoreError> {
     let (database, new_file) = (database.to_owned(), new_file.to_owned());
-    let copying = tokio::task::spawn_blocking(move || SqliteStore::copy_database(database, new_file));
+    let copying = tokio::task::spawn_blocking(move || capstan_store::copy_database(database, new_file));
     copying.await.map_err(|error| StoreError::io("copy the database", error))?
 }
 

@@ -25,7 +25,7 @@ CREATE TABLE entries (
     PRIMARY KEY (tape, id)
 ) STRICT, WITHOUT ROWID;
 
--- A turn reads from the newest anchor: it and the newest step are found here, however long the tape is.
+-- A turn reads from the newest anchor. These indexes find it and the newest step, whatever the length of the tape.
 CREATE INDEX entries_anchors ON entries (tape, id) WHERE kind = 'anchor';
 CREATE INDEX entries_anchors_by_name ON entries (tape, anchor, id) WHERE kind = 'anchor';
 CREATE INDEX entries_tool_calls ON entries (tape, id) WHERE kind = 'tool_call';

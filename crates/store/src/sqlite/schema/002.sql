@@ -1,4 +1,4 @@
--- Events in flight have rows of their own: nobody has to infer them from what is missing.
+-- Events in flight have rows of their own, so that they need not be inferred from missing outcomes.
 CREATE TABLE in_flight (
     source TEXT NOT NULL,
     bot_id TEXT NOT NULL,

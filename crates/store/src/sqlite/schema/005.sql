@@ -1,4 +1,4 @@
--- What belongs to no tape: bindings, what runners want remembered, names of contents.
+-- Key-value records that belong to no tape: bindings, state of runners, names of artifacts.
 CREATE TABLE kept (
     space TEXT NOT NULL, -- whose it is
     key TEXT NOT NULL,
@@ -8,7 +8,7 @@ CREATE TABLE kept (
     PRIMARY KEY (space, key)
 ) STRICT, WITHOUT ROWID;
 
--- How often each space has changed, and how much is in it.
+-- Number of changes and size of each namespace.
 CREATE TABLE spaces (
     space TEXT PRIMARY KEY,
     revision INTEGER NOT NULL,

@@ -1,2 +1,2 @@
--- What has changed of a run since it was opened: its record is written once.
+-- Fields of a run that changed after it was opened. Its record is written once.
 ALTER TABLE runs ADD COLUMN changed TEXT; -- JSON

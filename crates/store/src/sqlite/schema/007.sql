@@ -1,5 +1,5 @@
--- Entries stand in the order in which they were written and are found by an index. In one tree by tape and id, whose rows are long,
--- every few new entries moved the entries of the pages beside theirs about.
+-- Entries are stored in the order in which they were written and found by an index. In a tree ordered by tape and id, whose
+-- rows are long, inserting a few entries kept moving the entries of neighbouring pages.
 CREATE TABLE entries_as_written (
     tape TEXT NOT NULL REFERENCES tapes (name),
     id INTEGER NOT NULL,

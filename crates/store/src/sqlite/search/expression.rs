@@ -1,4 +1,4 @@
-//! A search as an expression of the index. What it finds may be meant: the rule of the search decides.
+//! Search as an FTS5 expression. The rows that match it are candidates, a superset of the matches.
 
 mod compound;
 
@@ -7,33 +7,36 @@ use capstan_tape::{SearchTerm, TextSearch};
 use self::compound::CompoundAlternatives;
 use super::terms::{INCOMPLETE_ENTRY_TERM, TextPiece, split_pieces, symbol_term};
 
-/// How many words may stand for a needle. One that is a part of more says little, and each costs.
+/// Maximum number of indexed words that a search term may match. A term that matches more is not selective, and each
+/// word has a cost.
 const MAX_MATCHING_WORDS: usize = 300;
-/// How many needles, and parts of each, are asked for. To leave some out finds more, never less.
+/// Maximum number of search terms, and of parts of each, in an expression. Omitting some adds candidates and loses
+/// none.
 const MAX_SEARCH_TERM_PARTS: usize = 32;
 
-/// The expression of a search, to be completed with the words of the index.
+/// Expression of a search, to be completed with the words of the index.
 pub(super) struct MatchExpression<'a> {
     alternatives: Vec<SearchTermAlternatives<'a>>,
 }
 
-/// How a needle may be found: as a part of the text, as a word with typos, or as several that stand together.
+/// Alternatives for matching a search term: as a part of the text, as a word with typos, or as a compound.
 struct SearchTermAlternatives<'a> {
     search_term: &'a SearchTerm,
-    /// The whole needle, part by part: all must be there.
+    /// Parts of the exact search term, all of which must occur.
     parts: Vec<SearchTermPart<'a>>,
-    /// Words that are near.
+    /// Indexed words within the typo distance.
     near_words: Vec<String>,
-    /// Signs, any group of which may be there: with so many typos one of the groups is whole.
+    /// Groups of unspaced letters, one more than the typos that are allowed, so that typos leave at least one group
+    /// intact.
     unspaced_groups: Vec<Vec<String>>,
-    /// The words of a needle with punctuation.
+    /// Words of a search term with punctuation.
     compound: Option<CompoundAlternatives<'a>>,
 }
 
 enum SearchTermPart<'a> {
-    /// This term.
+    /// Exact term.
     Term(String),
-    /// A word, or some part of it where the needle begins or ends within a word.
+    /// Word, or part of a word if the search term may begin or end within one.
     Word { text: &'a str, may_begin_before: bool, may_end_after: bool, matching_words: Vec<String> },
 }
 
@@ -49,51 +52,50 @@ impl<'a> MatchExpression<'a> {
         }
     }
 
-    /// Offers a word of the index. Every one must be offered.
+    /// Adds a word of the index where it matches. Must be called with every word of the index.
     pub(super) fn offer_word(&mut self, word: &str) {
-        self.alternatives.iter_mut().for_each(|needle| needle.offer_word(word));
+        self.alternatives.iter_mut().for_each(|alternatives| alternatives.offer_word(word));
     }
 
-    /// The expression; nothing when it would say nothing.
+    /// Builds the expression; `None` if it would match every row.
     pub(super) fn build(&self) -> Option<String> {
-        let needles: Vec<String> = self.alternatives.iter().filter_map(SearchTermAlternatives::build).collect();
-        (!needles.is_empty()).then(|| needles.join(" AND "))
+        let expressions: Vec<String> = self.alternatives.iter().filter_map(SearchTermAlternatives::build).collect();
+        (!expressions.is_empty()).then(|| expressions.join(" AND "))
     }
 }
 
 impl<'a> SearchTermAlternatives<'a> {
-    fn for_search_term(needle: &'a SearchTerm) -> Self {
-        let all: Vec<TextPiece<'a>> = split_pieces(needle.as_str()).collect();
+    fn for_search_term(search_term: &'a SearchTerm) -> Self {
+        let pieces: Vec<TextPiece<'a>> = split_pieces(search_term.as_str()).collect();
         let mut parts = Vec::new();
-        for (at, piece) in all.iter().enumerate().take(MAX_SEARCH_TERM_PARTS) {
-            parts.extend(match (*piece, at.checked_sub(1).map(|before| all[before])) {
+        for (index, piece) in pieces.iter().enumerate().take(MAX_SEARCH_TERM_PARTS) {
+            let (previous, next) = (index.checked_sub(1).map(|previous| pieces[previous]), pieces.get(index + 1));
+            parts.extend(match (*piece, previous) {
                 (TextPiece::Word(text), _) => {
-                    let (may_begin_before, may_end_after) = (at == 0, at + 1 == all.len());
+                    let (may_begin_before, may_end_after) = (previous.is_none(), next.is_none());
                     Some(SearchTermPart::Word { text, may_begin_before, may_end_after, matching_words: Vec::new() })
                 }
-                (TextPiece::UnspacedLetter(sign), Some(TextPiece::UnspacedLetter(before))) => {
-                    Some(SearchTermPart::Term(String::from_iter([before, sign])))
+                (TextPiece::UnspacedLetter(letter), Some(TextPiece::UnspacedLetter(previous))) => {
+                    Some(SearchTermPart::Term(String::from_iter([previous, letter])))
                 }
-                // Two signs are asked for as a pair.
-                (TextPiece::UnspacedLetter(_), _) if matches!(all.get(at + 1), Some(TextPiece::UnspacedLetter(_))) => {
-                    None
-                }
-                (TextPiece::UnspacedLetter(sign), _) => Some(SearchTermPart::Term(sign.into())),
+                // The pair with the next letter covers this one.
+                (TextPiece::UnspacedLetter(_), _) if matches!(next, Some(TextPiece::UnspacedLetter(_))) => None,
+                (TextPiece::UnspacedLetter(letter), _) => Some(SearchTermPart::Term(letter.into())),
                 (TextPiece::Symbol(c), _) => Some(SearchTermPart::Term(symbol_term(c).into())),
                 (TextPiece::Whitespace, _) => None,
             });
         }
-        let groups = if needle.max_typos() == 0 {
+        let unspaced_groups = if search_term.max_typos() == 0 {
             Vec::new()
         } else {
-            split_unspaced_groups(needle.as_str(), needle.max_typos())
+            split_unspaced_groups(search_term.as_str(), search_term.max_typos())
         };
         Self {
-            search_term: needle,
+            search_term,
             parts,
             near_words: Vec::new(),
-            unspaced_groups: groups,
-            compound: needle.compound().map(CompoundAlternatives::for_compound),
+            unspaced_groups,
+            compound: search_term.compound().map(CompoundAlternatives::for_compound),
         }
     }
 
@@ -104,8 +106,8 @@ impl<'a> SearchTermAlternatives<'a> {
         if self.near_words.len() <= MAX_MATCHING_WORDS && self.search_term.matches_word(word) {
             self.near_words.push(word.to_owned());
         }
-        if let Some(together) = &mut self.compound {
-            together.offer_word(word);
+        if let Some(compound) = &mut self.compound {
+            compound.offer_word(word);
         }
     }
 
@@ -132,45 +134,50 @@ impl<'a> SearchTermAlternatives<'a> {
 
 impl SearchTermPart<'_> {
     fn offer_word(&mut self, word: &str) {
-        let Self::Word { text, may_begin_before, may_end_after, matching_words: found } = self else { return };
-        let fits = match (*may_begin_before, *may_end_after) {
+        let Self::Word { text, may_begin_before, may_end_after, matching_words } = self else { return };
+        let is_match = match (*may_begin_before, *may_end_after) {
             (true, true) => word.contains(*text),
             (true, false) => word.ends_with(*text),
             (false, true) => word.starts_with(*text),
             (false, false) => word == *text,
         };
-        if fits && found.len() <= MAX_MATCHING_WORDS {
-            found.push(word.to_owned());
+        if is_match && matching_words.len() <= MAX_MATCHING_WORDS {
+            matching_words.push(word.to_owned());
         }
     }
 
-    /// Any of these must be there; nothing when they are too many to ask for.
+    /// Terms of which at least one must occur; `None` if there are too many.
     fn terms(&self) -> Option<Vec<String>> {
         match self {
             Self::Term(term) => Some(vec![term.clone()]),
-            Self::Word { matching_words: found, .. } => (found.len() <= MAX_MATCHING_WORDS).then(|| found.clone()),
+            Self::Word { matching_words, .. } => {
+                (matching_words.len() <= MAX_MATCHING_WORDS).then(|| matching_words.clone())
+            }
         }
     }
 }
 
-/// The signs of a text in one group more than there may be typos; nothing where typos may have hit them all.
-fn split_unspaced_groups(text: &str, typos: usize) -> Vec<Vec<String>> {
-    let sign =
-        |piece: TextPiece<'_>| if let TextPiece::UnspacedLetter(sign) = piece { Some(sign.to_string()) } else { None };
-    let signs: Vec<String> = split_pieces(text).filter_map(sign).take(MAX_SEARCH_TERM_PARTS).collect();
-    let count = typos + 1;
-    if signs.len() < count {
+/// Splits the unspaced letters of a text into one group more than the typos that are allowed. Empty if typos may affect
+/// all letters.
+fn split_unspaced_groups(text: &str, max_typos: usize) -> Vec<Vec<String>> {
+    let unspaced_letter = |piece: TextPiece<'_>| match piece {
+        TextPiece::UnspacedLetter(letter) => Some(letter.to_string()),
+        _ => None,
+    };
+    let letters: Vec<String> = split_pieces(text).filter_map(unspaced_letter).take(MAX_SEARCH_TERM_PARTS).collect();
+    let count = max_typos + 1;
+    if letters.len() < count {
         return Vec::new();
     }
-    (0..count).map(|first| signs.iter().skip(first).step_by(count).cloned().collect()).collect()
+    (0..count).map(|first| letters.iter().skip(first).step_by(count).cloned().collect()).collect()
 }
 
-/// All signs of a group.
+/// Expression for all letters of a group.
 fn all_unspaced(group: &[String]) -> String {
-    all_of(group.iter().map(|sign| quote_term(sign)))
+    all_of(group.iter().map(|letter| quote_term(letter)))
 }
 
-/// A term has neither quotes nor anything else that the index would take for its own language.
+/// Quotes a term for FTS5. Terms contain no quotes.
 fn quote_term(text: &str) -> String {
     format!("\"{text}\"")
 }

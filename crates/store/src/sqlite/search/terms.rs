@@ -1,49 +1,52 @@
-//! What of a text stands in the index, so that whatever the rule of a search finds is found there first.
+//! Search terms of a text. The index must return every entry that [`TextSearch`](capstan_tape::TextSearch) matches.
 //!
-//! - A word of a script that puts spaces between words is a term. A part of a word or a typo is looked up among all words.
-//! - Scripts without spaces have no words to look up: each of their signs is a term, and so is each pair of neighbours.
-//! - A word that mixes both is divided where they meet. With few signs it is a term as a whole, too: a typo in it might
-//!   leave no other trace.
-//! - Every other character is a term, but for white space.
+//! # Rules
 //!
-//! What would make the index large and help nobody is left out, and [`INCOMPLETE`] stands there instead: each search
-//! looks at such an entry itself.
+//! - A word of a script with spaces between words is a term. A part of a word or a typo is looked up among all words.
+//! - Scripts without spaces have no words to look up: each of their letters is a term, and so is each pair of adjacent
+//!   letters.
+//! - A word that mixes both is split where they meet. With few unspaced letters it is also a term as a whole, because a
+//!   typo might leave no other term unchanged.
+//! - Every other character except white space is a term.
+//!
+//! Terms that would make the index large without helping searches are omitted and replaced by
+//! [`INCOMPLETE_ENTRY_TERM`]: each search examines such an entry itself.
 
 use std::collections::HashSet;
 
 use capstan_tape::{is_unspaced_script, searchable_words};
 
-/// The rules of this file and of the Unicode tables it is compiled with. Change the number with the rules.
+/// Version of these rules and of the Unicode tables that they use. Increment the number when the rules change.
 pub(super) fn tokenizer_version() -> String {
     let (major, minor, update) = char::UNICODE_VERSION;
     format!("1, Unicode {major}.{minor}.{update}")
 }
 
-/// The term of entries that the index does not have in full.
+/// Term of entries that are not completely indexed.
 pub(super) const INCOMPLETE_ENTRY_TERM: char = '\u{e0ff}';
 
-/// The longest word that is a term. Longer ones are keys, pictures and other data in the clothes of text.
+/// Maximum length of a word that is a term. Longer ones are keys, images and other data encoded as text.
 const MAX_INDEXED_WORD_CHARS: usize = 64;
-/// How many terms an entry may have. One with more is a large file, or data.
+/// Maximum number of terms of an entry. An entry with more is a large file or data.
 const MAX_ENTRY_TERMS: usize = 10_000;
-/// Words with up to this many signs among their letters are terms as a whole. A needle with so few signs that typos may
-/// have hit them all (two), and a word with as many typos (two more), come to this.
+/// Maximum number of unspaced letters in a mixed word that is a term as a whole. A search term with so few unspaced
+/// letters that typos may affect all of them has two, and a word may differ from it by two more.
 const MAX_MIXED_WORD_UNSPACED: usize = 4;
 
-/// A part of a text.
+/// Piece of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TextPiece<'a> {
     /// Letters and digits of scripts with spaces.
     Word(&'a str),
-    /// A letter of a script without spaces.
+    /// Letter of a script without spaces.
     UnspacedLetter(char),
-    /// Neither letter nor digit nor white space.
+    /// Character that is neither letter nor digit nor white space.
     Symbol(char),
     /// White space.
     Whitespace,
 }
 
-/// The parts of a text in lower case, one after the other.
+/// Splits a text in lower case into its pieces.
 pub(super) fn split_pieces(text: &str) -> impl Iterator<Item = TextPiece<'_>> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -65,26 +68,27 @@ fn is_letter(c: char) -> bool {
     c.is_alphanumeric() && !is_unspaced_script(c)
 }
 
-/// The term of a symbol. The tokenizer takes ASCII symbols for gaps, so they have stand-ins of private use.
+/// Term of a symbol. The tokenizer of FTS5 treats ASCII symbols as separators, so that they are mapped to private-use
+/// characters.
 pub(super) fn symbol_term(c: char) -> char {
     if c.is_ascii() { char::from_u32(0xe000 + u32::from(c)).unwrap_or(INCOMPLETE_ENTRY_TERM) } else { c }
 }
 
-/// The terms of an entry.
+/// Terms of an entry.
 #[derive(Debug, Default)]
 pub(super) struct EntryTerms {
-    /// Those that are words.
+    /// Terms that are words.
     pub(super) words: HashSet<String>,
-    /// Those that are not.
+    /// All other terms.
     other_terms: HashSet<String>,
 }
 
 impl EntryTerms {
-    /// The terms of a text in lower case.
+    /// Collects the terms of a text in lower case.
     pub(super) fn from_text(text: &str) -> Self {
         let mut terms = Self::default();
         if terms.collect_terms(text).is_none() {
-            // As good as nothing is known of it then: it is looked at anyway.
+            // Every search examines the entry itself then.
             terms = Self::default();
             terms.other_terms.insert(INCOMPLETE_ENTRY_TERM.to_string());
         }
@@ -95,33 +99,33 @@ impl EntryTerms {
         self.words.len() + self.other_terms.len()
     }
 
-    /// All of them with spaces between, as the index takes them.
+    /// All terms joined with spaces, as the index expects them.
     pub(super) fn to_index_text(&self) -> String {
         let terms: Vec<&str> = self.words.iter().chain(&self.other_terms).map(String::as_str).collect();
         terms.join(" ")
     }
 
-    /// Nothing when there are too many of them.
+    /// Collects the terms of a text; `None` if there are too many.
     fn collect_terms(&mut self, text: &str) -> Option<()> {
-        let mut last_sign = None;
+        let mut last_letter = None;
         for piece in split_pieces(text) {
-            let pair = last_sign.take();
+            let previous = last_letter.take();
             match piece {
                 TextPiece::Word(word) => self.add_word(word)?,
                 TextPiece::Symbol(c) => self.add_other_term(String::from(symbol_term(c)))?,
                 TextPiece::Whitespace => {}
-                TextPiece::UnspacedLetter(sign) => {
-                    self.add_other_term(String::from(sign))?;
-                    if let Some(before) = pair {
-                        self.add_other_term(String::from_iter([before, sign]))?;
+                TextPiece::UnspacedLetter(letter) => {
+                    self.add_other_term(String::from(letter))?;
+                    if let Some(previous) = previous {
+                        self.add_other_term(String::from_iter([previous, letter]))?;
                     }
-                    last_sign = Some(sign);
+                    last_letter = Some(letter);
                 }
             }
         }
         for word in searchable_words(text) {
-            let signs = word.chars().filter(|c| is_unspaced_script(*c)).take(MAX_MIXED_WORD_UNSPACED + 1).count();
-            if (1..=MAX_MIXED_WORD_UNSPACED).contains(&signs) && word.contains(is_letter) {
+            let unspaced = word.chars().filter(|c| is_unspaced_script(*c)).take(MAX_MIXED_WORD_UNSPACED + 1).count();
+            if (1..=MAX_MIXED_WORD_UNSPACED).contains(&unspaced) && word.contains(is_letter) {
                 self.add_word(word)?;
             }
         }
@@ -129,7 +133,7 @@ impl EntryTerms {
     }
 
     fn add_word(&mut self, word: &str) -> Option<()> {
-        // A character has at least one byte and at most four.
+        // A short byte length rules out a long word without counting characters.
         if word.len() > MAX_INDEXED_WORD_CHARS && word.chars().count() > MAX_INDEXED_WORD_CHARS {
             return self.add_other_term(INCOMPLETE_ENTRY_TERM.to_string());
         }
@@ -157,14 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn p10_words_signs_and_symbols_are_terms() {
+    fn p10_words_unspaced_letters_and_symbols_are_terms() {
         assert_eq!(sorted_terms("the rope, the ship"), ["rope", "ship", "the", "\u{e02c}"]);
         assert_eq!(sorted_terms("你好 世"), ["世", "你", "你好", "好"]);
         assert_eq!(sorted_terms("用rust写🐋"), ["rust", "写", "用", "用rust写", "🐋"]);
     }
 
     #[test]
-    fn p10_data_that_looks_like_text_is_left_out() {
+    fn p10_data_encoded_as_text_is_not_indexed() {
         assert_eq!(
             sorted_terms(&format!("key {}", "0f".repeat(33))),
             ["key".to_owned(), INCOMPLETE_ENTRY_TERM.to_string()]

@@ -1,4 +1,4 @@
-//! The index against the rule it must keep: it finds what reading everything finds, in the same order.
+//! Index search against a scan of all entries: both find the same entries in the same order.
 
 mod strategies;
 
@@ -21,10 +21,10 @@ use super::super::schema::MIGRATIONS;
 use super::super::slice_query::candidates_query;
 use super::{CandidateRows, SearchEngine};
 
-/// A store that asks its index however little there is to read.
-fn open_store(directory: &Path, few: usize) -> SqliteStore {
-    let searches = SearchEngine { scan_threshold: few, chunk_entries: 7, ..SearchEngine::default() };
-    SqliteStore { search_engine: searches, ..SqliteStore::open(directory.join("capstan.db")).unwrap() }
+/// Opens a store that uses its index for more entries than the threshold.
+fn open_store(directory: &Path, scan_threshold: usize) -> SqliteStore {
+    let search_engine = SearchEngine { scan_threshold, chunk_entries: 7, ..SearchEngine::default() };
+    SqliteStore { search_engine, ..SqliteStore::open(directory.join("capstan.db")).unwrap() }
 }
 
 fn temp_directory() -> TempDir {
@@ -60,7 +60,7 @@ async fn search_ids(store: &SqliteStore, tape: &TapeName, text: &str) -> Vec<u64
     ids(&store.search(tape, &TapeSlice::all(), &TextSearch::new(text)).await.unwrap())
 }
 
-/// The same by reading everything.
+/// Searches by scanning all entries.
 async fn scan_all(store: &dyn Store, tape: &TapeName, slice: &TapeSlice, search: &TextSearch) -> Vec<Entry> {
     let mut scan = SearchScan::new(search, slice);
     while let Some(page) = scan.next_page() {
@@ -81,16 +81,16 @@ const DRAFT_DATES: [&str; 4] =
 fn slice_strategy() -> impl Strategy<Value = TapeSlice> {
     let id = || prop::option::weighted(0.3, (0..40_u64).prop_map(EntryId));
     let kinds = prop::sample::subsequence(vec![EntryKind::Message, EntryKind::Anchor, EntryKind::from("odd")], 0..3);
-    let dated = prop::option::weighted(0.2, Just(DateRange::between("2020-01-01", "2020-01-01").unwrap()));
+    let date_range = prop::option::weighted(0.2, Just(DateRange::between("2020-01-01", "2020-01-01").unwrap()));
     let order = prop_oneof![Just(EntryOrder::OldestFirst), Just(EntryOrder::NewestFirst)];
     let anchor = prop::option::weighted(0.1, Just("ab".to_owned()));
-    (id(), id(), kinds, anchor, dated, order, prop::option::weighted(0.4, 0..6_usize)).prop_map(
-        |(after, up_to, kinds, anchor, dated, order, limit)| TapeSlice {
+    (id(), id(), kinds, anchor, date_range, order, prop::option::weighted(0.4, 0..6_usize)).prop_map(
+        |(after, up_to, kinds, anchor, date_range, order, limit)| TapeSlice {
             after,
             up_to,
             kinds,
             anchor,
-            date_range: dated,
+            date_range,
             order,
             limit,
         },
@@ -109,22 +109,22 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn p10_the_index_finds_what_reading_everything_finds(
+    fn p10_index_search_finds_the_same_entries_as_a_scan(
         first in drafts_strategy(),
         second in drafts_strategy(),
-        wishes in prop::collection::vec((search_sample_strategy(), slice_strategy()), 40),
-        few in prop_oneof![Just(0_usize), Just(5)],
+        samples in prop::collection::vec((search_sample_strategy(), slice_strategy()), 40),
+        scan_threshold in prop_oneof![Just(0_usize), Just(5)],
     ) {
         let directory = temp_directory();
         let texts: Vec<Value> = first.iter().chain(&second).map(|draft| draft.payload.clone()).collect();
         block_on(async {
-            let (store, tape) = (open_store(directory.path(), few), name("t"));
+            let (store, tape) = (open_store(directory.path(), scan_threshold), name("t"));
             store.commit(append_batch(&name("other"), first.clone())).await.unwrap();
             store.commit(append_batch(&tape, first)).await.unwrap();
-            let (early, late) = wishes.split_at(wishes.len() / 2);
-            for (wishes, more) in [(early, second), (late, Vec::new())] {
-                for (wish, slice) in wishes {
-                    let search = TextSearch::new(&SearchSample::to_text(wish, &texts));
+            let (early, late) = samples.split_at(samples.len() / 2);
+            for (samples, more) in [(early, second), (late, Vec::new())] {
+                for (sample, slice) in samples {
+                    let search = TextSearch::new(&SearchSample::to_text(sample, &texts));
                     let found = store.search(&tape, slice, &search).await.unwrap();
                     let expected = scan_all(&store, &tape, slice, &search).await;
                     prop_assert_eq!(ids(&found), ids(&expected), "{:?} in {:?}", search, slice);
@@ -138,7 +138,7 @@ proptest! {
 
     #[test]
     fn p10_forks_and_generations_are_searched_as_in_memory(
-        old in drafts_strategy(), drafts in drafts_strategy(), forked in drafts_strategy(), wishes in prop::collection::vec(search_sample_strategy(), 20),
+        old in drafts_strategy(), drafts in drafts_strategy(), forked in drafts_strategy(), samples in prop::collection::vec(search_sample_strategy(), 20),
         at in 0..40_u64,
         newest_first in any::<bool>(),
     ) {
@@ -153,10 +153,10 @@ proptest! {
                 tapes.fork(&name("t"), &name("f"), Some(EntryId(at))).await.unwrap();
                 tapes.commit(append_batch(&name("f"), forked.clone())).await.unwrap();
             }
-            for (number, wish) in wishes.iter().enumerate() {
+            for (number, sample) in samples.iter().enumerate() {
                 let order = if newest_first { EntryOrder::NewestFirst } else { EntryOrder::OldestFirst };
                 let limit = Some(number).filter(|limit| limit % 2 == 1);
-                let query = Query { order, limit, ..Query::search(wish.to_text(&texts)) };
+                let query = Query { order, limit, ..Query::search(sample.to_text(&texts)) };
                 let tape = name(if number % 3 == 0 { "t" } else { "f" });
                 let [found, expected] = &all;
                 let found = ids(&found.query(&tape, &query).await.unwrap());
@@ -169,7 +169,7 @@ proptest! {
 
 #[cfg(feature = "conformance")]
 #[tokio::test]
-async fn p10_the_suites_hold_with_the_index() {
+async fn p10_conformance_suites_pass_with_the_index() {
     let directories: std::sync::Mutex<Vec<TempDir>> = std::sync::Mutex::default();
     let make = || {
         let directory = temp_directory();
@@ -182,7 +182,7 @@ async fn p10_the_suites_hold_with_the_index() {
 }
 
 #[tokio::test]
-async fn p14_a_write_does_not_index_and_a_search_does() {
+async fn p14_searches_update_the_index_and_writes_do_not() {
     let directory = temp_directory();
     let (store, tape) = (open_store(directory.path(), 0), name("t"));
     store.commit(append_batch(&tape, (0..50).map(|number| user_draft(&format!("entry {number}"))))).await.unwrap();
@@ -194,7 +194,7 @@ async fn p14_a_write_does_not_index_and_a_search_does() {
 }
 
 #[tokio::test]
-async fn p10_the_index_finds_a_typo_in_a_word_with_punctuation() {
+async fn p10_index_search_finds_typos_in_words_with_punctuation() {
     let directory = temp_directory();
     let (store, tape) = (open_store(directory.path(), 0), name("t"));
     let other = (0..50).map(|number| user_draft(&format!("entry {number} of fork and rs, src and toml")));
@@ -212,7 +212,7 @@ async fn p10_the_index_finds_a_typo_in_a_word_with_punctuation() {
 }
 
 #[tokio::test]
-async fn p10_a_short_tape_needs_no_index() {
+async fn p10_short_tape_is_not_indexed() {
     let directory = temp_directory();
     let (store, tape) = (SqliteStore::open(directory.path().join("capstan.db")).unwrap(), name("t"));
     store.commit(append_batch(&tape, (0..1000).map(|_| user_draft("needle")))).await.unwrap();
@@ -233,70 +233,74 @@ async fn p10_two_processes_share_the_index() {
         let (one, other) = tokio::join!(search_ids(&stores[0], &tape, "round"), search_ids(&stores[1], &tape, "round"));
         assert_eq!((one.len(), other.len()), (20 * (round + 1), 20 * (round + 1)));
     }
-    assert_eq!(query_number(&directory, "SELECT count(*) FROM search_index('round')"), 120, "each entry is there once");
+    assert_eq!(
+        query_number(&directory, "SELECT count(*) FROM search_index('round')"),
+        120,
+        "each entry is indexed once"
+    );
     assert_eq!(stores[0].verify().await.unwrap(), []);
 }
 
 #[tokio::test]
-async fn p10_an_index_of_other_rules_is_made_anew() {
+async fn p10_index_with_other_rules_is_rebuilt() {
     let directory = temp_directory();
     let (store, tape) = (open_store(directory.path(), 0), name("t"));
     store.commit(append_batch(&tape, (0..20).map(|_| user_draft("needle")))).await.unwrap();
     assert_eq!(search_ids(&store, &tape, "needle").await.len(), 20);
     let other = Connection::open(directory.path().join("capstan.db")).unwrap();
-    let forget = "INSERT INTO search_index (search_index) VALUES ('delete-all'); DELETE FROM search_words;";
-    other.execute_batch(&format!("{forget} UPDATE search_rules SET rules = 'of old'")).unwrap();
+    let clear = "INSERT INTO search_index (search_index) VALUES ('delete-all'); DELETE FROM search_words;";
+    other.execute_batch(&format!("{clear} UPDATE search_rules SET rules = 'old'")).unwrap();
     assert_eq!(search_ids(&store, &tape, "needle").await.len(), 20);
     assert_eq!(query_number(&directory, "SELECT count(*) FROM search_index('needle')"), 20);
 }
 
 #[tokio::test]
-async fn p10_a_damaged_index_is_read_past_and_made_anew() {
+async fn p10_damaged_index_is_bypassed_and_rebuilt() {
     let directory = temp_directory();
     let (store, tape) = (open_store(directory.path(), 0), name("t"));
     store.commit(append_batch(&tape, (0..20).map(|_| user_draft("needle")))).await.unwrap();
     assert_eq!(search_ids(&store, &tape, "needle").await.len(), 20);
-    let vandal = Connection::open(directory.path().join("capstan.db")).unwrap();
-    vandal.execute_batch("UPDATE search_index_data SET block = x'ff' WHERE id > 10").unwrap();
+    let other = Connection::open(directory.path().join("capstan.db")).unwrap();
+    other.execute_batch("UPDATE search_index_data SET block = x'ff' WHERE id > 10").unwrap();
     assert_eq!(search_ids(&store, &tape, "needle").await.len(), 20);
-    assert_eq!(query_number(&directory, INDEXED_ENTRIES_SQL), 0, "it was emptied");
+    assert_eq!(query_number(&directory, INDEXED_ENTRIES_SQL), 0, "the index was cleared");
     assert_eq!(search_ids(&store, &tape, "needle").await.len(), 20);
     assert_eq!(query_number(&directory, INDEXED_ENTRIES_SQL), 20);
     assert_eq!(store.verify().await.unwrap(), []);
 }
 
 #[tokio::test]
-async fn p10_a_snapshot_is_searched_and_writes_nothing() {
+async fn p10_search_in_a_snapshot_writes_nothing() {
     let directory = temp_directory();
     let (store, tape) = (open_store(directory.path(), 0), name("t"));
     store.commit(append_batch(&tape, (0..20).map(|_| user_draft("needle")))).await.unwrap();
-    let searches = || SearchEngine { scan_threshold: 0, ..SearchEngine::default() };
+    let search_engine = || SearchEngine { scan_threshold: 0, ..SearchEngine::default() };
     let snapshot = || SqliteStore::open_snapshot(directory.path().join("capstan.db")).unwrap();
-    let early = SqliteStore { search_engine: searches(), ..snapshot() };
+    let early = SqliteStore { search_engine: search_engine(), ..snapshot() };
     assert_eq!(search_ids(&early, &tape, "needle").await.len(), 20);
     assert_eq!(query_number(&directory, INDEXED_ENTRIES_SQL), 0);
     assert_eq!(search_ids(&store, &tape, "needle").await.len(), 20);
     store.commit(append_batch(&tape, [user_draft("needle")])).await.unwrap();
-    let late = SqliteStore { search_engine: searches(), ..snapshot() };
-    assert_eq!(search_ids(&late, &tape, "nedle").await.len(), 21, "what the index has, and what it lacks");
-    assert_eq!(search_ids(&early, &tape, "needle").await.len(), 20, "it is as it was");
+    let late = SqliteStore { search_engine: search_engine(), ..snapshot() };
+    assert_eq!(search_ids(&late, &tape, "nedle").await.len(), 21, "indexed entries and unindexed ones");
+    assert_eq!(search_ids(&early, &tape, "needle").await.len(), 20, "the snapshot does not change");
     assert_eq!(query_number(&directory, INDEXED_ENTRIES_SQL), 20);
 }
 
 #[tokio::test]
-async fn d09_what_was_handed_over_is_no_longer_found() {
+async fn d09_replicated_entries_are_no_longer_found() {
     let directory = temp_directory();
     let (store, tape) = (open_store(directory.path(), 0), name("t"));
     store.commit(append_batch(&tape, [user_draft("needle"), user_draft("needle"), user_draft("other")])).await.unwrap();
     assert_eq!(search_ids(&store, &tape, "needle").await, [1, 2]);
-    let mut given = Batch::new();
-    given.push(Fact::MarkReplicated { tape: tape.clone(), up_to: EntryId(1) });
-    store.commit(given).await.unwrap();
+    let mut replicated = Batch::new();
+    replicated.push(Fact::MarkReplicated { tape: tape.clone(), up_to: EntryId(1) });
+    store.commit(replicated).await.unwrap();
     assert_eq!(search_ids(&store, &tape, "needle").await, [2]);
 }
 
 #[tokio::test]
-async fn p10_ids_that_do_not_fit_the_index_are_read() {
+async fn p10_entries_with_ids_too_large_for_the_index_are_scanned() {
     let directory = temp_directory();
     let (store, tape) = (open_store(directory.path(), 0), name("t"));
     let entry = |id: u64| -> Entry {
@@ -318,33 +322,34 @@ async fn p14_text_in_a_large_payload_is_found() {
     let directory = temp_directory();
     let (store, tape) = (open_store(directory.path(), 0), name("t"));
     let words: Vec<String> = (0..40_000).map(|number| format!("word{number}")).collect();
-    let picture = "iVBORw0KGgo".repeat(10_000);
+    let image = "iVBORw0KGgo".repeat(10_000);
     store
         .commit(append_batch(
             &tape,
-            [user_draft(&words.join(" ")), user_draft("small"), user_draft(&format!("{picture} needle"))],
+            [user_draft(&words.join(" ")), user_draft("small"), user_draft(&format!("{image} needle"))],
         ))
         .await
         .unwrap();
     assert_eq!(search_ids(&store, &tape, "word39999").await, [1]);
     assert_eq!(search_ids(&store, &tape, "nedle").await, [3]);
-    assert_eq!(search_ids(&store, &tape, "GgoiVBORw").await, [3], "a part of what is no word");
+    assert_eq!(search_ids(&store, &tape, "GgoiVBORw").await, [3], "a part of an unindexed word");
     assert_eq!(search_ids(&store, &tape, "small").await, [2]);
-    assert!(query_number(&directory, "SELECT count(*) FROM search_words") < 10, "and the index stays small");
+    assert!(query_number(&directory, "SELECT count(*) FROM search_words") < 10, "the index stays small");
 }
 
 #[test]
-fn p10_candidates_come_in_order_from_the_index() {
+fn p10_candidates_are_read_in_order_without_sorting() {
     let connection = Connection::open_in_memory().unwrap();
     connection.execute_batch(&MIGRATIONS.concat()).unwrap();
     let kinds = vec![EntryKind::Message, EntryKind::Anchor];
     let slice = TapeSlice { kinds, order: EntryOrder::NewestFirst, ..TapeSlice::after(EntryId(7)) };
-    let meant = CandidateRows { rowid_offset: 1 << 40, first_rowid: 1 << 40, last_rowid: 1 << 41, expression: "\"a\"" };
-    let (sql, values) = candidates_query(&name("t"), &slice, &meant);
+    let candidates =
+        CandidateRows { rowid_offset: 1 << 40, first_rowid: 1 << 40, last_rowid: 1 << 41, expression: "\"a\"" };
+    let (sql, values) = candidates_query(&name("t"), &slice, &candidates);
     let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     let steps = statement.query_map(params_from_iter(values), |row| row.get::<_, String>(3)).unwrap();
     let steps: Vec<String> = steps.collect::<Result<_, _>>().unwrap();
-    let [index, entries] = steps.as_slice() else { panic!("nothing is sorted: {steps:?}") };
+    let [index, entries] = steps.as_slice() else { panic!("unexpected steps: {steps:?}") };
     assert!(index.starts_with("SCAN search_index VIRTUAL TABLE"), "{index}");
     assert_eq!(entries, "SEARCH entries USING INDEX sqlite_autoindex_entries_1 (tape=? AND id=?)");
 }

@@ -1,4 +1,4 @@
-//! Words of a needle that stand together in the text, with punctuation between them.
+//! Search terms that consist of several words with punctuation between them.
 
 use capstan_tape::{CompoundPart, CompoundTerm};
 
@@ -6,16 +6,16 @@ use super::{
     MAX_MATCHING_WORDS, MAX_SEARCH_TERM_PARTS, all_of, all_unspaced, any_of, quote_term, split_unspaced_groups,
 };
 
-/// All of its words must be there, each as it is or with typos. The index does not know where they stand.
+/// Alternatives for a compound: all of its words must occur, each exactly or with typos. The index has no positions.
 pub(super) struct CompoundAlternatives<'a> {
     words: Vec<CompoundWord<'a>>,
 }
 
 struct CompoundWord<'a> {
     part: &'a CompoundPart,
-    /// Words that are near.
+    /// Indexed words within the typo distance.
     near_words: Vec<String>,
-    /// Signs, any group of which may be there.
+    /// Groups of unspaced letters, at least one of which must occur.
     unspaced_groups: Vec<Vec<String>>,
 }
 
@@ -37,18 +37,20 @@ impl<'a> CompoundAlternatives<'a> {
         }
     }
 
-    /// Whether each of its words is near to too many.
+    /// Returns true if each word of the compound matches too many indexed words.
     pub(super) fn is_unselective(&self) -> bool {
         self.selective_words().next().is_none()
     }
 
-    /// What must be there; nothing when it cannot be.
+    /// Builds the expression; `None` if no entry can match.
     pub(super) fn build(&self) -> Option<String> {
-        let can_be = self.selective_words().all(|word| !word.near_words.is_empty() || !word.unspaced_groups.is_empty());
-        can_be.then(|| all_of(self.selective_words().map(CompoundWord::any_expression)))
+        let can_match =
+            self.selective_words().all(|word| !word.near_words.is_empty() || !word.unspaced_groups.is_empty());
+        can_match.then(|| all_of(self.selective_words().map(CompoundWord::any_expression)))
     }
 
-    /// The words to ask for. One that is near to too many says little, and to leave it out finds more, never less.
+    /// Words to search for. A word that matches too many indexed words is omitted, which adds candidates and loses
+    /// none.
     fn selective_words(&self) -> impl Iterator<Item = &CompoundWord<'a>> {
         self.words.iter().filter(|word| word.near_words.len() <= MAX_MATCHING_WORDS)
     }

@@ -1,4 +1,4 @@
-//! Texts and searches by chance: few letters, so that words are near each other, and every kind of character.
+//! Random texts and searches: few letters, so that words are within the typo distance, and every kind of character.
 
 use capstan_tape::{EntryDraft, EntryKind};
 use proptest::prelude::*;
@@ -13,9 +13,9 @@ fn letter_strategy() -> impl Strategy<Value = char> {
     prop_oneof![6 => prop::sample::select(&SAMPLE_LETTERS[..4]), 2 => prop::sample::select(&SAMPLE_LETTERS[11..14]), 2 => prop::sample::select(&SAMPLE_LETTERS[..])]
 }
 
-/// Of one script mostly, as words are.
+/// Words, most of them in one script.
 fn word_strategy() -> impl Strategy<Value = String> {
-    let of = |letters: &'static [char], most| prop::collection::vec(prop::sample::select(letters), 1..most);
+    let of = |letters: &'static [char], end| prop::collection::vec(prop::sample::select(letters), 1..end);
     let letters = prop_oneof![
         3 => of(&SAMPLE_LETTERS[..4], 12),
         3 => of(&SAMPLE_LETTERS[11..14], 12),
@@ -33,14 +33,14 @@ fn compound_strategy() -> impl Strategy<Value = String> {
         1 => prop::sample::select(&SAMPLE_LETTERS[9..14]),
     ];
     let part = prop::collection::vec(letters, 1..6).prop_map(String::from_iter);
-    let between = prop::sample::select(vec!["-", ".", "\u{301}", "..", "้"]);
-    (prop::collection::vec(part, 1..4), between).prop_map(|(parts, between)| parts.join(between))
+    let separator = prop::sample::select(vec!["-", ".", "\u{301}", "..", "้"]);
+    (prop::collection::vec(part, 1..4), separator).prop_map(|(parts, separator)| parts.join(separator))
 }
 
 fn text_strategy() -> impl Strategy<Value = String> {
     let word = prop_oneof![2 => word_strategy(), 1 => compound_strategy()];
     (prop::collection::vec(word, 0..6), prop::sample::select(vec![" ", "\u{3000}", "\n", ", "]))
-        .prop_map(|(words, between)| words.join(between))
+        .prop_map(|(words, separator)| words.join(separator))
 }
 
 pub(super) fn draft_strategy() -> impl Strategy<Value = EntryDraft> {
@@ -51,11 +51,11 @@ pub(super) fn draft_strategy() -> impl Strategy<Value = EntryDraft> {
     ]
 }
 
-/// Something to search for.
+/// Random search for an excerpt of a text with typos.
 #[derive(Debug, Clone)]
 pub(super) struct SearchSample {
     extra_words: String,
-    /// Some letters of some text, or the next whole word with its punctuation; and what is done to it.
+    /// Text, position and length of the excerpt; without a length, the next whole word with its punctuation.
     excerpt: Option<(usize, usize, Option<usize>)>,
     typos: Vec<(usize, char, u8)>,
 }
@@ -63,30 +63,30 @@ pub(super) struct SearchSample {
 pub(super) fn search_sample_strategy() -> impl Strategy<Value = SearchSample> {
     let two = (word_strategy(), word_strategy()).prop_map(|(a, b)| format!("{a} {b}"));
     let words = prop_oneof![3 => Just(String::new()), 1 => word_strategy(), 1 => compound_strategy(), 1 => two];
-    let part = prop::option::weighted(0.8, (any::<usize>(), any::<usize>(), prop::option::of(1..12_usize)));
+    let excerpt = prop::option::weighted(0.8, (any::<usize>(), any::<usize>(), prop::option::of(1..12_usize)));
     let typos = prop::collection::vec((any::<usize>(), letter_strategy(), 0..4_u8), 0..4);
-    (words, part, typos).prop_map(|(words, part, typos)| SearchSample { extra_words: words, excerpt: part, typos })
+    (words, excerpt, typos).prop_map(|(extra_words, excerpt, typos)| SearchSample { extra_words, excerpt, typos })
 }
 
 impl SearchSample {
-    /// The text to search for, given what there is to be found.
+    /// Text to search for in these payloads.
     pub(super) fn to_text(&self, payloads: &[Value]) -> String {
         let mut letters: Vec<char> = match self.excerpt {
             Some((which, from, length)) if !payloads.is_empty() => {
                 let text = payloads[which % payloads.len()].to_string();
                 let letters: Vec<char> = text.chars().filter(|c| !"{}[]:,\\".contains(*c)).collect();
                 let rest = letters.iter().skip(from % letters.len().max(1)).copied();
-                let is_between = |c: &char| c.is_whitespace() || *c == '"';
+                let is_separator = |c: &char| c.is_whitespace() || *c == '"';
                 match length {
                     Some(length) => rest.take(length).collect(),
-                    None => rest.skip_while(|c| !is_between(c)).skip(1).take_while(|c| !is_between(c)).collect(),
+                    None => rest.skip_while(|c| !is_separator(c)).skip(1).take_while(|c| !is_separator(c)).collect(),
                 }
             }
             _ => Vec::new(),
         };
-        for (at, letter, what) in &self.typos {
+        for (at, letter, kind) in &self.typos {
             let at = at % (letters.len() + 1);
-            match what {
+            match kind {
                 0 => letters.insert(at, *letter),
                 1 if at < letters.len() => letters[at] = *letter,
                 2 if at < letters.len() => drop(letters.remove(at)),

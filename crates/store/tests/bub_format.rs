@@ -1,4 +1,4 @@
-//! Export for the system the format comes from.
+//! Export of tapes for Bub.
 
 mod support;
 
@@ -23,7 +23,7 @@ fn result_payloads(entries: &[Entry]) -> Vec<&Value> {
 }
 
 #[test]
-fn p12_the_results_of_a_step_are_joined_in_the_order_of_its_calls() {
+fn p12_results_of_a_step_are_joined_in_the_order_of_its_calls() {
     let joined = to_bub_format(&[
         tool_call_entry(1, &["a", "b"]),
         tool_result_entry(2, "b"),
@@ -35,7 +35,7 @@ fn p12_the_results_of_a_step_are_joined_in_the_order_of_its_calls() {
 }
 
 #[test]
-fn p12_a_joined_result_stands_right_after_its_call_and_ids_still_increase() {
+fn p12_joined_result_directly_follows_its_call_and_ids_increase() {
     let mut anchor = entry(7, "anchor", json!({"name": "x", "state": {}}));
     anchor.meta.insert(meta_keys::MESSAGES.into(), json!([2, 4]));
     let tape = [
@@ -51,11 +51,11 @@ fn p12_a_joined_result_stands_right_after_its_call_and_ids_still_increase() {
     assert_eq!(kinds, ["tool_call", "tool_result", "message", "message", "anchor"]);
     assert_eq!(ids(&joined), [1, 2, 3, 4, 7]);
     assert_eq!(joined[1].payload, json!({"results": ["of a", "of b"]}));
-    assert_eq!(joined[4].named_messages(), [EntryId(3), EntryId(4)], "names follow the messages");
+    assert_eq!(joined[4].named_messages(), [EntryId(3), EntryId(4)], "anchors name the new ids");
 }
 
 #[test]
-fn p12_a_missing_result_keeps_its_place_and_a_stray_one_is_left_out() {
+fn p12_missing_result_gets_a_placeholder_and_a_stray_one_is_omitted() {
     let stray = to_bub_format(&[
         tool_call_entry(1, &["a", "b"]),
         tool_result_entry(2, "b"),
@@ -64,7 +64,7 @@ fn p12_a_missing_result_keeps_its_place_and_a_stray_one_is_left_out() {
     ]);
     assert_eq!(result_payloads(&stray), [&json!({"results": [INTERRUPTED_RESULT, "of b"]})]);
     let none = [tool_call_entry(1, &["a"]), message(2, "next")];
-    assert_eq!(to_bub_format(&none), none, "nothing is made up for a step without a result");
+    assert_eq!(to_bub_format(&none), none, "a step without a result is not changed");
     let reused = to_bub_format(&[
         tool_call_entry(1, &["a"]),
         tool_result_entry(2, "a"),
@@ -75,7 +75,7 @@ fn p12_a_missing_result_keeps_its_place_and_a_stray_one_is_left_out() {
 }
 
 #[test]
-fn p12_a_tape_of_that_system_stays_as_it_is() {
+fn p12_tape_of_bub_is_not_changed() {
     let entries = read_file(sample()).unwrap().entries;
     assert_eq!(to_bub_format(&entries), entries);
 }

@@ -1,4 +1,4 @@
-//! What a commit promises: that the disk has it, or only that nothing is written before it.
+//! Commit durability: `Durable` commits are synced before the reply, `Ordered` ones only keep their order.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,34 +26,34 @@ fn durable_batch(text: &str) -> Batch {
 }
 
 #[tokio::test]
-#[ignore = "the process whose power goes"]
+#[ignore = "child process whose disk calls are recorded"]
 async fn writer() {
     let store = SqliteStore::open(process::database_path()).unwrap();
-    store.commit(durable_batch("begun")).await.unwrap();
-    process::report("begun");
+    store.commit(durable_batch("start")).await.unwrap();
+    process::report("start");
     store.commit(ordered_batch("first")).await.unwrap();
     process::report("wrote first");
     store.commit(durable_batch("second")).await.unwrap();
-    process::report("has second");
+    process::report("synced second");
     store.commit(ordered_batch("third")).await.unwrap();
     process::report("wrote third");
-    // A hundred times as long as the disk may go without it, and nobody asks for it.
+    // A hundred times the maximum delay of a sync, without a durable commit.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    process::report("has third");
+    process::report("synced third");
     store.commit(ordered_batch("fourth")).await.unwrap();
     store.commit(ordered_batch("fifth")).await.unwrap();
-    // The same event is refused for what may not be on disk yet, so that is there when it is.
-    let mut refused = ordered_batch("never");
-    refused.preconditions.push(BatchPrecondition::TapeHead { tape: name("t"), head: EntryId(1) });
-    store.commit(refused).await.unwrap_err();
-    process::report("has fifth");
+    // A rejection may depend on earlier commits, so they are synced before it is returned.
+    let mut rejected = ordered_batch("never");
+    rejected.preconditions.push(BatchPrecondition::TapeHead { tape: name("t"), head: EntryId(1) });
+    store.commit(rejected).await.unwrap_err();
+    process::report("synced fifth");
     store.commit(ordered_batch("last")).await.unwrap();
 }
 
-/// What stands on the tape in what is left of the database.
-async fn surviving_texts(platter: &SimulatedDisk<'_>, cut: PowerCut) -> Vec<String> {
+/// Texts of the tape after a power cut.
+async fn surviving_texts(disk: &SimulatedDisk<'_>, cut: PowerCut) -> Vec<String> {
     let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-    platter.image_after(cut).write_to(folder.path());
+    disk.image_after(cut).write_to(folder.path());
     let database = folder.path().join(DATABASE_FILE_NAME);
     if !database.exists() {
         return Vec::new();
@@ -64,114 +64,114 @@ async fn surviving_texts(platter: &SimulatedDisk<'_>, cut: PowerCut) -> Vec<Stri
 }
 
 #[tokio::test]
-async fn x01_what_is_only_written_in_order_is_on_disk_with_the_next_durable_commit_or_soon() {
-    const ALL_TEXTS: [&str; 7] = ["begun", "first", "second", "third", "fourth", "fifth", "last"];
-    let calls = record_calls("promises::writer");
-    let (mut platter, mut not_waited_for) = (SimulatedDisk::new(), 0);
+async fn x01_ordered_commit_is_durable_with_the_next_durable_one_or_soon() {
+    const ALL_TEXTS: [&str; 7] = ["start", "first", "second", "third", "fourth", "fifth", "last"];
+    let calls = record_calls("durability::writer");
+    let (mut disk, mut unsynced_replies) = (SimulatedDisk::new(), 0);
     for (number, call) in calls.iter().enumerate() {
-        platter.apply(call);
-        let said = platter.stdout();
+        disk.apply(call);
+        let stdout = disk.stdout();
         for cut in [PowerCut::KeepSynced, PowerCut::KeepRandom(number as u64)] {
-            let there = surviving_texts(&platter, cut).await;
+            let surviving = surviving_texts(&disk, cut).await;
             assert_eq!(
-                there,
-                ALL_TEXTS[..there.len()],
-                "in order and without a gap, when a disk {cut:?} after call {number}"
+                surviving,
+                ALL_TEXTS[..surviving.len()],
+                "in order and without a gap after a power cut ({cut:?}) after call {number}"
             );
-            for told in ["begun", "has second", "has third", "has fifth"] {
-                let text = told.trim_start_matches("has ");
-                let is_lost = said.contains(&format!("> {told}\n")) && !there.iter().any(|there| there == text);
-                assert!(!is_lost, "{text} is lost when a disk {cut:?} after call {number}");
+            for report in ["start", "synced second", "synced third", "synced fifth"] {
+                let text = report.trim_start_matches("synced ");
+                let is_lost = stdout.contains(&format!("> {report}\n")) && !surviving.iter().any(|other| other == text);
+                assert!(!is_lost, "{text} is lost by a power cut ({cut:?}) after call {number}");
             }
-            not_waited_for += usize::from(said.contains("wrote first") && there.len() < 2);
+            unsynced_replies += usize::from(stdout.contains("wrote first") && surviving.len() < 2);
         }
     }
-    assert!(not_waited_for > 0, "nobody waited for the disk");
+    assert!(unsynced_replies > 0, "an ordered commit does not wait for the disk");
     assert_eq!(
-        surviving_texts(&platter, PowerCut::KeepSynced).await,
+        surviving_texts(&disk, PowerCut::KeepSynced).await,
         ALL_TEXTS,
-        "and a store that is closed has all of it on disk"
+        "closing the store makes all commits durable"
     );
 }
 
-/// What a process did to its disk.
-fn record_calls(what: &str) -> Vec<DiskCall> {
+/// Records the disk calls of a child process.
+fn record_calls(test: &str) -> Vec<DiskCall> {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().canonicalize().unwrap();
     let layer = DiskLayer::for_folder(&folder).with_recording();
-    let mut process = process::child_command(what, &folder.join(DATABASE_FILE_NAME));
+    let mut process = process::child_command(test, &folder.join(DATABASE_FILE_NAME));
     layer.preload_into(&mut process);
     assert!(process.output().unwrap().status.success());
     layer.calls()
 }
 
 #[tokio::test]
-#[ignore = "the process that another one keeps from writing"]
-async fn hindered_writer() {
+#[ignore = "child process whose database is locked by another connection"]
+async fn blocked_writer() {
     let database = process::database_path();
     let options = SqliteOptions { busy_timeout: Duration::from_secs(5), ..SqliteOptions::default() };
     let store = Arc::new(SqliteStore::open_with(&database, options).unwrap());
-    store.commit(durable_batch("begun")).await.unwrap();
+    store.commit(durable_batch("start")).await.unwrap();
     store.commit(ordered_batch("first")).await.unwrap();
     let other = Connection::open(&database).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let waits = tokio::spawn({
+    let blocked = tokio::spawn({
         let store = Arc::clone(&store);
         async move { store.commit(ordered_batch("never")).await }
     });
-    // A fifth of the time that it waits for the other, and a hundred times as long as the disk may go without the first.
+    // A fifth of the busy timeout, and a hundred times the maximum delay of a sync.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    process::report("has first");
-    assert!(matches!(waits.await.unwrap(), Err(StoreError::Busy { .. })));
+    process::report("synced first");
+    assert!(matches!(blocked.await.unwrap(), Err(StoreError::Busy { .. })));
 }
 
 #[tokio::test]
-async fn x01_what_is_only_written_is_on_disk_though_what_comes_next_cannot_be_written() {
-    let calls = record_calls("promises::hindered_writer");
-    let mut platter = SimulatedDisk::new();
+async fn x01_ordered_commit_is_synced_while_the_next_one_waits_for_a_lock() {
+    let calls = record_calls("durability::blocked_writer");
+    let mut disk = SimulatedDisk::new();
     for (number, call) in calls.iter().enumerate() {
-        platter.apply(call);
-        // Between two syncs the disk stays as it is, and ever more is said.
+        disk.apply(call);
+        // Right before a sync the output is the longest for the same state of the disk.
         if !matches!(calls.get(number + 1), Some(DiskCall::Sync { .. }) | None) {
             continue;
         }
-        let (said, there) = (platter.stdout(), surviving_texts(&platter, PowerCut::KeepSynced).await);
-        assert!(!said.contains("> has first\n") || there.len() > 1, "only {there:?} after call {number}");
+        let (stdout, surviving) = (disk.stdout(), surviving_texts(&disk, PowerCut::KeepSynced).await);
+        assert!(!stdout.contains("> synced first\n") || surviving.len() > 1, "only {surviving:?} after call {number}");
     }
-    assert!(platter.stdout().contains("> has first"));
+    assert!(disk.stdout().contains("> synced first"));
 }
 
 #[tokio::test]
-#[ignore = "the process that hands over what another wrote"]
-async fn handing_over() {
+#[ignore = "child process that replicates commits of another writer"]
+async fn replicating_writer() {
     let database = process::database_path();
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&database).unwrap());
     let files = JsonlTapeStore::open(database.parent().unwrap()).unwrap();
     let tapes = TapeRepository::with_external_store(Arc::clone(&store), Arc::new(files));
     tapes.commit(durable_batch("first")).await.unwrap();
-    // Somebody else has written this, and waits for the disk still.
+    // Stands for a commit of another writer that is not synced yet.
     store.commit(ordered_batch("second")).await.unwrap();
     tapes.replicate(&name("t")).await.unwrap();
 }
 
 #[tokio::test]
-async fn p12_no_other_tape_store_has_what_a_power_cut_takes_from_the_database() {
-    let calls = record_calls("promises::handing_over");
-    let (mut platter, mut most) = (SimulatedDisk::new(), 0);
+async fn p12_external_tape_store_has_no_entry_that_a_power_cut_removes() {
+    let calls = record_calls("durability::replicating_writer");
+    let (mut disk, mut max_entries) = (SimulatedDisk::new(), 0);
     for (number, call) in calls.iter().enumerate() {
-        platter.apply(call);
+        disk.apply(call);
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        platter.image_after(PowerCut::KeepSynced).write_to(folder.path());
+        disk.image_after(PowerCut::KeepSynced).write_to(folder.path());
         let store: Arc<dyn Store> = Arc::new(SqliteStore::open(folder.path().join(DATABASE_FILE_NAME)).unwrap());
         let tapes = TapeRepository::with_external_store(store, Arc::new(JsonlTapeStore::open(folder.path()).unwrap()));
         assert_eq!(tapes.verify().await.unwrap(), [], "after call {number}");
-        most = most.max(tapes.read(&name("t"), &TapeSlice::all()).await.unwrap().len());
+        max_entries = max_entries.max(tapes.read(&name("t"), &TapeSlice::all()).await.unwrap().len());
     }
-    assert_eq!(most, 2);
+    assert_eq!(max_entries, 2);
 }
 
 #[tokio::test]
-#[ignore = "the process that is killed"]
+#[ignore = "child process that is killed"]
 async fn killed_writer() {
     let store = SqliteStore::open(process::database_path()).unwrap();
     store.commit(durable_batch("before")).await.unwrap();
@@ -179,10 +179,10 @@ async fn killed_writer() {
 }
 
 #[tokio::test]
-async fn x02_what_a_killed_process_left_in_the_log_is_in_the_database_before_anything_is_written() {
+async fn x02_log_of_a_killed_process_is_checkpointed_before_the_first_write() {
     let folder = tempfile::tempdir().unwrap();
     let database = folder.path().join(DATABASE_FILE_NAME);
-    assert!(!process::child_command("promises::killed_writer", &database).output().unwrap().status.success());
+    assert!(!process::child_command("durability::killed_writer", &database).output().unwrap().status.success());
     assert!(std::fs::metadata(folder.path().join("capstan.db-wal")).unwrap().len() > 0);
     let _open = SqliteStore::open(&database).unwrap();
     let without_log = folder.path().join("copy.db");
@@ -191,48 +191,48 @@ async fn x02_what_a_killed_process_left_in_the_log_is_in_the_database_before_any
 }
 
 fn set_sync_failure(fails: bool) {
-    let file = std::env::var_os("DISK_LAYER_NO_SYNC_FILE").expect("a layer was loaded");
+    let file = std::env::var_os("DISK_LAYER_NO_SYNC_FILE").expect("the disk layer is loaded");
     if fails { std::fs::write(file, "").unwrap() } else { std::fs::remove_file(file).unwrap() }
 }
 
 #[tokio::test]
-#[ignore = "the process whose disk fails to sync"]
-async fn unlucky_writer() {
+#[ignore = "child process whose disk fails to sync"]
+async fn unsynced_writer() {
     let database = process::database_path();
     let store = SqliteStore::open(&database).unwrap();
     store.commit(durable_batch("before")).await.unwrap();
     set_sync_failure(true);
     assert_unsynced_error(&store.commit(durable_batch("unknown")).await.unwrap_err(), &database);
     set_sync_failure(false);
-    for promise in [CommitDurability::Durable, CommitDurability::Ordered] {
-        let later = Batch { durability: promise, ..durable_batch("later") };
+    for durability in [CommitDurability::Durable, CommitDurability::Ordered] {
+        let later = Batch { durability, ..durable_batch("later") };
         assert_unsynced_error(&store.commit(later).await.unwrap_err(), &database);
     }
     assert_unsynced_error(&store.wait_for_failure().await, &database);
-    assert_eq!(texts(&all(&store, &name("t")).await)[0], "before", "it can be read");
+    assert_eq!(texts(&all(&store, &name("t")).await)[0], "before", "the database can still be read");
     drop(store);
     let store = SqliteStore::open(&database).unwrap();
-    store.commit(durable_batch("anew")).await.unwrap();
-    let there = texts(&all(&store, &name("t")).await);
-    assert_eq!((there.first().unwrap().as_str(), there.last().unwrap().as_str()), ("before", "anew"));
-    assert!(!there.contains(&"later".to_owned()), "{there:?}");
+    store.commit(durable_batch("reopened")).await.unwrap();
+    let stored = texts(&all(&store, &name("t")).await);
+    assert_eq!((stored.first().unwrap().as_str(), stored.last().unwrap().as_str()), ("before", "reopened"));
+    assert!(!stored.contains(&"later".to_owned()), "{stored:?}");
     process::report("done");
 }
 
 #[track_caller]
 fn assert_unsynced_error(error: &StoreError, database: &Path) {
-    let said = error.to_string();
+    let message = error.to_string();
     assert_eq!(error.code(), "store-unsynced");
-    assert!(said.starts_with(&format!("{}-wal could not be synced: ", database.display())), "{said}");
+    assert!(message.starts_with(&format!("{}-wal could not be synced: ", database.display())), "{message}");
     assert!(!error.is_transient());
 }
 
 #[tokio::test]
-async fn x02_a_disk_that_failed_to_sync_once_is_not_trusted_again() {
+async fn x02_no_commit_succeeds_after_a_failed_sync() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().canonicalize().unwrap();
     let layer = DiskLayer::for_folder(&folder);
-    let mut process = process::child_command("promises::unlucky_writer", &folder.join(DATABASE_FILE_NAME));
+    let mut process = process::child_command("durability::unsynced_writer", &folder.join(DATABASE_FILE_NAME));
     layer.preload_into(&mut process);
     let output = process.output().unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).contains("> done"), "{output:?}");

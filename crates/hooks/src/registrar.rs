@@ -1,0 +1,106 @@
+//! Registrar: collects the contributions of one plugin while it registers.
+
+use std::any::{Any, TypeId};
+use std::sync::Arc;
+
+use capstan_protocol::PluginName;
+
+use crate::{AsyncHandler, AsyncMode, HookMode, HookPoint, HookTracer, SyncHandler, SyncMode};
+
+/// Call of one implementation.
+type HookCall<P> = Arc<
+    dyn Fn(&<P as HookPoint>::Args) -> <<P as HookPoint>::Mode as HookMode>::CallResult<<P as HookPoint>::Output>
+        + Send
+        + Sync,
+>;
+
+/// One implementation of a point.
+pub(crate) struct HookImplementation<P: HookPoint> {
+    pub(crate) plugin: PluginName,
+    pub(crate) arguments: Vec<&'static str>,
+    pub(crate) call: HookCall<P>,
+    /// A failure stops the intercepted call instead of being skipped.
+    pub(crate) fail_closed: bool,
+}
+
+/// One implementation with the type of its point erased.
+pub(crate) struct HookContribution {
+    pub(crate) plugin: PluginName,
+    pub(crate) point: TypeId,
+    pub(crate) name: &'static str,
+    pub(crate) arguments: Vec<&'static str>,
+    /// A [`HookImplementation`] of the point with that type id.
+    pub(crate) implementation: Box<dyn Any + Send + Sync>,
+}
+
+/// Passed to a plugin to register its contributions.
+pub struct HookRegistrar {
+    plugin: PluginName,
+    pub(crate) contributions: Vec<HookContribution>,
+    pub(crate) tracers: Vec<Arc<dyn HookTracer>>,
+    fail_closed: bool,
+}
+
+impl HookRegistrar {
+    pub(crate) fn new(plugin: PluginName) -> Self {
+        Self { plugin, contributions: Vec::new(), tracers: Vec::new(), fail_closed: false }
+    }
+
+    /// Implements a hook point with a function. The function gets the arguments it declares and no others.
+    pub fn on<P, Params>(&mut self, _point: P, handler: impl AsyncHandler<P, Params>) -> &mut Self
+    where
+        P: HookPoint<Mode = AsyncMode>,
+    {
+        let arguments = async_argument_names(&handler);
+        self.add_implementation::<P>(arguments, Arc::new(move |args| handler.call(args)))
+    }
+
+    /// Implements a synchronous hook point with a function.
+    pub fn on_sync<P, Params>(&mut self, _point: P, handler: impl SyncHandler<P, Params>) -> &mut Self
+    where
+        P: HookPoint<Mode = SyncMode>,
+    {
+        let arguments = sync_argument_names(&handler);
+        self.add_implementation::<P>(arguments, Arc::new(move |args| handler.call(args)))
+    }
+
+    /// Makes the interception hooks that are registered after this call fail closed: a failure stops the intercepted
+    /// call instead of being skipped. For hooks that must not fail open, such as a redactor.
+    pub fn fail_closed(&mut self) -> &mut Self {
+        self.fail_closed = true;
+        self
+    }
+
+    /// Adds a tracer for every hook call of every plugin.
+    pub fn add_tracer(&mut self, tracer: Arc<dyn HookTracer>) -> &mut Self {
+        self.tracers.push(tracer);
+        self
+    }
+
+    fn add_implementation<P: HookPoint>(&mut self, arguments: Vec<&'static str>, call: HookCall<P>) -> &mut Self {
+        let implementation = HookImplementation::<P> {
+            plugin: self.plugin.clone(),
+            arguments: arguments.clone(),
+            call,
+            fail_closed: self.fail_closed,
+        };
+        self.contributions.push(HookContribution {
+            plugin: self.plugin.clone(),
+            point: TypeId::of::<P>(),
+            name: P::INFO.name,
+            arguments,
+            implementation: Box::new(implementation),
+        });
+        self
+    }
+}
+
+fn async_argument_names<P: HookPoint<Mode = AsyncMode>, Params, H: AsyncHandler<P, Params>>(
+    _: &H,
+) -> Vec<&'static str> {
+    H::argument_names()
+}
+
+fn sync_argument_names<P: HookPoint<Mode = SyncMode>, Params, H: SyncHandler<P, Params>>(_: &H) -> Vec<&'static str> {
+    H::argument_names()
+}
