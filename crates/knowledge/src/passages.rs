@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn k04_short_paragraphs_stay_together_and_headings_begin_anew() {
+    fn k04_short_paragraphs_stay_together_and_headings_start_a_passage() {
         assert_eq!(split_text(""), []);
         assert_eq!(split_text("\n\n \n"), []);
         assert_eq!(split_text("\none\n\ntwo"), [(2, "one\n\ntwo")]);

@@ -36,7 +36,7 @@ async fn retrieve(folder: &FolderKnowledge, text: &str) -> Result<RetrievedPassa
     folder.retrieve(KnowledgeQuery { text: text.to_owned(), offset: 0, limit: 100 }).await
 }
 
-/// Where the answers to a question stand, the best first.
+/// Locations of the answers to a question, best first.
 async fn hit_locations(folder: &FolderKnowledge, text: &str) -> Vec<String> {
     let passages = retrieve(folder, text).await.unwrap().passages;
     passages.iter().map(|passage| format!("{}:{}", passage.source, passage.line.unwrap())).collect()

@@ -130,7 +130,7 @@ async fn g02_a_binding_that_makes_no_sense_is_refused_and_nothing_is_stored() {
         binding
     };
     let wrong = [
-        (json!({"binding_id": "b", "runner_id": "nobody"}), "runner-unknown"),
+        (json!({"binding_id": "b", "runner_id": "missing"}), "runner-unknown"),
         (parrot(json!({})), "binding-invalid"),
         (parrot(json!({"word": 7})), "binding-invalid"),
         (parrot(json!({"word": "much too long"})), "binding-invalid"),

@@ -51,7 +51,7 @@ mod tests {
     use super::UnreadableBinding;
 
     #[test]
-    fn g02_a_binding_that_cannot_be_read_could_fit_whatever_it_does_not_clearly_leave_out() {
+    fn g02_an_unreadable_binding_could_match_every_event_it_does_not_exclude() {
         let could_fit = |value: Value| {
             UnreadableBinding::new("b".into(), &value, String::new()).can_match(&Event::message("cli", "1", "hello"))
         };
