@@ -175,6 +175,19 @@ fn tapes_are_readable_on_a_full_disk() {
     fixture.assert_undamaged();
 }
 
+/// Lists calls on one line, without their bytes.
+fn describe_calls(disk: &SimulatedDisk, calls: &[DiskCall]) -> String {
+    let describe = |call: &DiskCall| match call {
+        DiskCall::Write { handle, offset, bytes } => {
+            format!("write {} at {offset}, {} bytes", disk.path(*handle).display(), bytes.len())
+        }
+        DiskCall::Sync { handle } => format!("sync {}", disk.path(*handle).display()),
+        DiskCall::WriteStdout { bytes } => format!("stdout {:?}", String::from_utf8_lossy(bytes)),
+        other => format!("{other:?}"),
+    };
+    calls.iter().map(describe).collect::<Vec<_>>().join("; ")
+}
+
 #[test]
 fn x01_first_answered_run_survives_a_power_cut_with_its_home() {
     let fixture = CliFixture::new();
@@ -196,7 +209,9 @@ fn x01_first_answered_run_survives_a_power_cut_with_its_home() {
         assert!(output.is_empty() || settled + in_flight == 1, "answered, but not durable after call {number}");
         assert!(
             !output.ends_with('\n') || settled == 1,
-            "completely answered, but without outcome after call {number}"
+            "completely answered, but without outcome after call {number} of {}: {}",
+            calls.len(),
+            describe_calls(&platter, &calls[number.saturating_sub(40)..=number])
         );
         restored.capstan(&["run", "again"]).data();
     }
