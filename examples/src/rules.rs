@@ -160,8 +160,8 @@ async fn apply_rule(rule: &EventRule, text: &str, context: &RunContext, api: &Ru
             // One key per voter: voting again replaces the vote.
             let voter = context.actor.as_ref().map_or("", |actor| &actor.id);
             let own = format!("vote/{voter}");
-            let votes = stored_state::list_with_prefix(api, StateScope::Conversation, "vote/").await?;
-            let count = votes.iter().filter(|vote| vote.key != own && vote.value == text).count() as u64 + 1;
+            let ballots = stored_state::list_with_prefix(api, StateScope::Conversation, "vote/").await?;
+            let count = ballots.iter().filter(|vote| vote.key != own && vote.value == text).count() as u64 + 1;
             let vote = JsonObject::from_iter([(own, json!(text))]);
             RuleResult { state_update: Some((StateScope::Conversation, vote)), count, ..RuleResult::default() }
         }

@@ -285,7 +285,7 @@ async fn g08_full_storage_evicts_the_least_recently_written_notebook() {
     assert_eq!(send(&host, "family", "ann", "two").await, "You said: two");
     let family = host.tapes().list().await.unwrap().into_iter().find(|tape| tape.session == Some("cli:family".into()));
     let forget = Fact::RemoveKeyValue {
-        namespace: namespace,
+        namespace,
         key: family.unwrap().name.to_string(),
         removed_at: Timestamp::from_millis(0),
     };

@@ -85,8 +85,8 @@ async fn serve_event(context: &RunContext, api: &RunApi) -> Result<Vec<ResultBod
             "set" => api.state.set(scope, key, json!(context.event.event_id)).await?,
             "put" => drop(api.storage.put(StorageArea::Plugin, key, text.as_bytes().to_vec()).await?),
             "make" => {
-                let content = text.as_bytes().to_vec();
-                let new = NewArtifact { name: key.to_owned(), media_type: media_type.clone(), content };
+                let bytes = text.as_bytes().to_vec();
+                let new = NewArtifact { name: key.to_owned(), media_type: media_type.clone(), content: bytes };
                 api.artifacts.create(new).await?;
             }
             // Three letters in base64.
@@ -98,8 +98,8 @@ async fn serve_event(context: &RunContext, api: &RunApi) -> Result<Vec<ResultBod
             _ => {}
         }
     }
-    let content = format!("Stored: {text}").into();
-    results.push(ResultBody::MessageCompleted { content, provider_meta: JsonObject::new() });
+    let reply = format!("Stored: {text}").into();
+    results.push(ResultBody::MessageCompleted { content: reply, provider_meta: JsonObject::new() });
     results.push(ResultBody::RunCompleted { silent: false });
     Ok(results)
 }
