@@ -31,6 +31,7 @@ CONSTANT = re.compile(r"^\s*(?:pub(?:\([a-z ]+\))? )?const ([A-Z]\w*):", re.M)
 TEST = re.compile(r"#\[(?:tokio::)?test[^\]]*\]\s*(?:#\[[^\]]*\]\s*)*(?:async )?fn (\w+)")
 STRING = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 MAX_TEST_NAME_LEN = 80
+MAX_IMPL_FILES = 3
 
 
 def rust_files():
@@ -186,9 +187,33 @@ def find_unknown_rows(findings):
                     findings["unknown_rows"].append(f"{path.relative_to(ROOT)}: {row}")
 
 
+def find_spread_impls(findings):
+    files = collections.defaultdict(set)
+    for path in sorted((ROOT / "crates").glob("*/src/**/*.rs")):
+        crate = path.relative_to(ROOT).parts[1]
+        for name in re.findall(r"^impl(?:<[^>]*>)? ([A-Z]\w*)(?:<[^>]*>)? \{", path.read_text(), re.M):
+            files[f"{crate}::{name}"].add(path)
+    for name, paths in files.items():
+        if len(paths) > MAX_IMPL_FILES:
+            findings["spread_impls"].append(f"{name}: {len(paths)} files")
+
+
+def find_stale_paths(findings):
+    """Files and functions in the tables of docs/ARCHITECTURE.md that do not exist."""
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    rows = re.findall(r"^\| \d+ \| `([a-z_-]+)/(\S+\.rs)` \| (?:`(\w+)`)? ?\|", text, re.M)
+    rows += [(crate, file, "") for crate, file in re.findall(r"\| `([a-z_-]+)/src/(\S+\.rs)` \|", text)]
+    for crate, file, function in rows:
+        path = ROOT / "crates" / crate / "src" / file
+        if not path.exists():
+            findings["stale_paths"].append(f"{crate}/{file}")
+        elif function and not re.search(rf"\bfn {function}\b", path.read_text()):
+            findings["stale_paths"].append(f"{crate}/{file}: {function}")
+
+
 CHECKS = (
     "doc_openings banned_words long_test_names one_word_types participle_types types_defined_twice "
-    "constants_defined_three_times module_cycles crate_cycles unknown_rows"
+    "constants_defined_three_times module_cycles crate_cycles unknown_rows spread_impls stale_paths"
 ).split()
 
 
@@ -198,6 +223,8 @@ def main():
     find_module_cycles(findings)
     find_crate_cycles(findings)
     find_unknown_rows(findings)
+    find_spread_impls(findings)
+    find_stale_paths(findings)
     limits = json.loads(LIMITS.read_text()) if LIMITS.exists() else {}
     counts = {name: len(found) for name, found in findings.items()}
     if "--tighten" in sys.argv:
