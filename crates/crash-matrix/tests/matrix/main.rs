@@ -134,7 +134,9 @@ fn x02_a09_host_killed_again_during_recovery_keeps_guarantees() {
     // Kills after which recovery has most to do: work to resume, and work to abandon.
     let last_end =
         |kind| points.iter().rfind(|point: &&CommitPoint| point.kind == kind && point.commit.contains("settle"));
-    let has_open_work = |point: &&CommitPoint| ["open-run", "take-in", "tool-call"].contains(&point.label());
+    let has_open_work = |point: &&CommitPoint| {
+        point.label().split('+').any(|fact| ["open-run", "take-in", "tool-call"].contains(&fact))
+    };
     let first_kills = points.iter().filter(has_open_work).map(|point| (point, "after"));
     let first_kills: Vec<(&CommitPoint, &str)> =
         first_kills.chain((0..kinds.len()).filter_map(last_end).map(|point| (point, "before"))).collect();
