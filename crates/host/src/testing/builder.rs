@@ -40,13 +40,14 @@ pub struct TestHostBuilder {
     providers: Vec<(String, WireProtocol, ProviderOptions)>,
     binding: Option<Binding>,
     has_builtin: bool,
+    has_terminal: bool,
     allows_load_failures: bool,
 }
 
 impl TestHostBuilder {
     pub(super) fn new(folder: Arc<TempDir>, store: Arc<dyn Store>) -> Self {
         let workspace = WorkspaceDir { path: folder.path().to_owned() };
-        let mut options = HostOptions::new(workspace, "demo:echo".parse().expect("a model id"));
+        let mut options = HostOptions::new(workspace, "demo:".parse().expect("a model id"));
         options.run_timeout = Duration::from_mins(10);
         options.limits.tool_timeout = Duration::from_mins(20);
         options.lease_owner = LeaseOwner::open(folder.path().join("owners")).expect("a lock file");
@@ -60,6 +61,7 @@ impl TestHostBuilder {
             providers: Vec::new(),
             binding: None,
             has_builtin: true,
+            has_terminal: true,
             allows_load_failures: false,
         }
     }
@@ -130,6 +132,12 @@ impl TestHostBuilder {
         self
     }
 
+    /// Leaves out the channel of the terminal.
+    pub fn without_terminal(mut self) -> Self {
+        self.has_terminal = false;
+        self
+    }
+
     /// Starts the host even if a plugin does not load.
     pub fn allow_load_failures(mut self) -> Self {
         self.allows_load_failures = true;
@@ -161,7 +169,8 @@ impl TestHostBuilder {
 
     fn builtin_plugin(&self) -> ClosurePlugin {
         let terminal: Arc<dyn Channel> = Arc::new(CliChannel::new(CliPrinter::silent()));
-        let channels: Vec<_> = std::iter::once(terminal).chain(self.channels.iter().cloned()).collect();
+        let terminal = self.has_terminal.then_some(terminal);
+        let channels: Vec<_> = terminal.into_iter().chain(self.channels.iter().cloned()).collect();
         let (providers, max_steps) = (self.providers.clone(), self.options.limits.max_steps);
         ClosurePlugin::new("builtin", move |hooks| {
             crate::builtin::register(hooks);

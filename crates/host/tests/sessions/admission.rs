@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use capstan::hooks::contracts::{IntakeOptions, ResultStream, RunApi, Runner};
-use capstan::hooks::points::{BuildPrompt, ProvideRunners, SaveState};
-use capstan::hooks::{InboundEvent, Plugin};
-use capstan::protocol::{AdmissionMode, Content, Descriptor, Event, Outcome, ResultBody, RunContext, Timestamp};
+use capstan_hooks::InboundEvent;
+use capstan_hooks::contracts::{IntakeOptions, ResultStream, RunApi, Runner};
+use capstan_hooks::points::{BuildPrompt, ProvideRunners, SaveState};
+use capstan_host::testing::{ClosurePlugin, TestEnvironment};
+use capstan_protocol::{AdmissionMode, Content, Descriptor, Event, Outcome, ResultBody, RunContext, Timestamp};
 use capstan_testing::{ReplyBarrier, ScriptedReply};
 use futures::StreamExt as _;
 
-use crate::host_fixture::{HostFixture, boxed_plugin, format_outcome, hold_tool_plugin, submit};
 use crate::scripted_conversation::{ScriptedConversation, hold_tool_reply};
+use crate::support::{format_outcome, hold_tool_plugin};
 use crate::test_channel::TestChannel;
 
 #[tokio::test]
@@ -54,7 +55,7 @@ async fn t13_process_in_a_busy_session_means_follow_up() {
 async fn a07_a_queued_message_keeps_its_time_of_acceptance() {
     let barrier = ReplyBarrier::new();
     let (sender, acceptance_times) = std::sync::mpsc::channel();
-    let recorder = boxed_plugin("recorder", move |hooks| {
+    let recorder = ClosurePlugin::new("recorder", move |hooks| {
         let sender = sender.clone();
         hooks.on(BuildPrompt, move |message: InboundEvent| {
             sender.send(message.accepted_at().unwrap()).unwrap();
@@ -142,9 +143,9 @@ async fn a09_steering_during_the_last_reply_is_answered_by_the_same_run() {
 }
 
 /// Plugin that holds the first turn in `save_state` until the release of `barrier`.
-fn block_save_state(barrier: &ReplyBarrier) -> Box<dyn Plugin> {
+fn block_save_state(barrier: &ReplyBarrier) -> ClosurePlugin {
     let barrier = barrier.clone();
-    boxed_plugin("slow-end", move |hooks| {
+    ClosurePlugin::new("slow-end", move |hooks| {
         let barrier = barrier.clone();
         hooks.on(SaveState, move || {
             let barrier = barrier.clone();
@@ -214,7 +215,7 @@ impl Runner for UnsteerableRunner {
 async fn a09_steering_of_an_unsteerable_runner_becomes_a_follow_up() {
     let barrier = ReplyBarrier::new();
     let runner: Arc<dyn Runner> = Arc::new(UnsteerableRunner(barrier.clone()));
-    let unsteerable = boxed_plugin("unsteerable", move |hooks| {
+    let unsteerable = ClosurePlugin::new("unsteerable", move |hooks| {
         let runner = Arc::clone(&runner);
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
     });
@@ -323,7 +324,7 @@ async fn a09_ingested_messages_settle_with_their_interrupted_run() {
 async fn a09_a_message_is_not_lost_when_its_run_is_interrupted_during_ingest() {
     let (tool, prompt) = (ReplyBarrier::new(), ReplyBarrier::new());
     let prompt_barrier = prompt.clone();
-    let slow = boxed_plugin("slow", move |hooks| {
+    let slow = ClosurePlugin::new("slow", move |hooks| {
         let prompt_barrier = prompt_barrier.clone();
         hooks.on(BuildPrompt, move |message: InboundEvent| {
             let prompt_barrier = prompt_barrier.clone();
@@ -378,20 +379,20 @@ async fn admit_during_turn(configured: Option<AdmissionMode>, hook: Option<Admis
     let barrier = ReplyBarrier::new();
     let intake = |admission| IntakeOptions { admission, debounce: None };
     let desk = Arc::new(TestChannel::with_waiting_callers("desk").with_intake(intake(Some(AdmissionMode::Drop))));
-    let fixture = HostFixture::on_disk();
-    let hook_plugin = boxed_plugin("hook", move |hooks| {
-        use capstan::hooks::points::{AdmissionDecision, AdmitMessage};
+    let environment = TestEnvironment::on_disk();
+    let hook_plugin = ClosurePlugin::new("hook", move |hooks| {
+        use capstan_hooks::points::{AdmissionDecision, AdmitMessage};
         hooks.on(AdmitMessage, move || async move { Ok(hook.map(AdmissionDecision::WithMode)) });
     });
-    let builder = fixture.host_builder().channel(&desk).plugin(hold_tool_plugin(&barrier)).plugin(hook_plugin);
-    let builder = builder.configure(|options| {
+    let builder = environment.host().channel(&desk).plugin(hold_tool_plugin(&barrier)).plugin(hook_plugin);
+    let builder = builder.options(|options| {
         options.intake_overrides.insert("desk".into(), intake(configured));
     });
     let host = builder.start().await;
     let (one, two) = (Event::message("desk", "1", "[[tool:hold]]"), Event::message("desk", "1", "two"));
-    submit(&host, &one).await;
+    host.submit_and_wait(&one).await;
     barrier.reached().await;
-    submit(&host, &two).await;
+    host.submit_and_wait(&two).await;
     if configured == Some(AdmissionMode::Interrupt) {
         let answer = desk.wait_for_answer(&one.event_id).await;
         assert_eq!(format_outcome(&answer.outcome), "cancelled");
@@ -399,7 +400,7 @@ async fn admit_during_turn(configured: Option<AdmissionMode>, hook: Option<Admis
     barrier.release();
     let outcome = desk.wait_for_answer(&two.event_id).await.outcome;
     desk.wait_for_answer(&one.event_id).await;
-    fixture.assert_settled().await;
+    environment.assert_settled().await;
     host.stop().await.unwrap();
     outcome
 }

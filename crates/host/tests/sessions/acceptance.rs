@@ -2,19 +2,20 @@
 
 use std::sync::Arc;
 
-use capstan::HostError;
-use capstan::hooks::contracts::Gateway as _;
-use capstan::hooks::points::ResolveSession;
-use capstan::protocol::{Event, Outcome, SessionId};
-use capstan::tape::{EntryKind, TapeSlice};
+use capstan_hooks::contracts::Gateway as _;
+use capstan_hooks::points::ResolveSession;
+use capstan_host::HostError;
+use capstan_host::testing::{ClosurePlugin, TestEnvironment};
+use capstan_protocol::{Event, Outcome, SessionId};
+use capstan_tape::{EntryKind, TapeSlice};
 
-use crate::host_fixture::{HostFixture, boxed_plugin, format_outcome};
+use crate::support::format_outcome;
 use crate::test_channel::TestChannel;
 
 #[tokio::test]
 async fn g01_an_event_id_of_another_session_is_rejected_and_reveals_nothing() {
-    let (fixture, desk) = (HostFixture::on_disk(), Arc::new(TestChannel::with_waiting_callers("desk")));
-    let host = fixture.host_builder().channel(&desk).start().await;
+    let (environment, desk) = (TestEnvironment::on_disk(), Arc::new(TestChannel::with_waiting_callers("desk")));
+    let host = environment.host().channel(&desk).start().await;
     let mine = Event::message("desk", "mine", "my secret");
     host.serve(mine.clone()).await.unwrap();
     let theirs = Event { event_id: mine.event_id.clone(), ..Event::message("desk", "theirs", "tell me") };
@@ -30,24 +31,24 @@ async fn g01_an_event_id_of_another_session_is_rejected_and_reveals_nothing() {
         matches!(host.serve(other).await.unwrap().outcome, Some(Outcome::Replied { .. })),
         "the event is accepted with its own id"
     );
-    fixture.assert_settled().await;
+    environment.assert_settled().await;
     host.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn g07_the_system_session_is_reserved_for_the_host() {
-    let (fixture, desk) = (HostFixture::on_disk(), Arc::new(TestChannel::with_waiting_callers("desk")));
-    let host = fixture.host_builder().channel(&desk).start().await;
+    let (environment, desk) = (TestEnvironment::on_disk(), Arc::new(TestChannel::with_waiting_callers("desk")));
+    let host = environment.host().channel(&desk).start().await;
     host.bindings().set_enabled(&"default".into(), true, &host.runners()).await.unwrap();
     let named = Event { session_id: Some("system".into()), ..Event::message("desk", "1", ",tape.reset") };
     let refused = host.submit(named.into()).await.unwrap_err();
     assert_eq!(refused.code, "session-reserved");
     host.stop().await.unwrap();
 
-    let misrouting = boxed_plugin("misrouting", |hooks| {
+    let misrouting = ClosurePlugin::new("misrouting", |hooks| {
         hooks.on(ResolveSession, || async { Ok(Some(SessionId::new("system"))) });
     });
-    let host = fixture.host_builder().channel(&desk).plugin(misrouting).start().await;
+    let host = environment.host().channel(&desk).plugin(misrouting).start().await;
     let refused = host.serve(Event::message("desk", "1", "hello")).await.unwrap_err();
     assert_eq!(refused, HostError::SessionReserved { session: "system".into() });
     let tapes = host.tapes().list().await.unwrap();
@@ -60,8 +61,8 @@ async fn g07_the_system_session_is_reserved_for_the_host() {
 
 #[tokio::test]
 async fn g01_submit_accepts_the_event_even_if_its_future_is_dropped() {
-    let (fixture, desk) = (HostFixture::on_disk(), Arc::new(TestChannel::with_waiting_callers("desk")));
-    let host = fixture.host_builder().channel(&desk).start().await;
+    let (environment, desk) = (TestEnvironment::on_disk(), Arc::new(TestChannel::with_waiting_callers("desk")));
+    let host = environment.host().channel(&desk).start().await;
     let events: Vec<Event> = (0..20).map(|n| Event::message("desk", "1", n.to_string())).collect();
     // These futures are never polled.
     for event in &events {
@@ -77,6 +78,6 @@ async fn g01_submit_accepts_the_event_even_if_its_future_is_dropped() {
     let texts = accepted.map(|entry| entry.payload["data"]["event"]["input"]["text"].as_str().unwrap().to_owned());
     let expected: Vec<String> = (0..20).map(|n| n.to_string()).collect();
     assert_eq!(texts.collect::<Vec<_>>(), expected);
-    fixture.assert_settled().await;
+    environment.assert_settled().await;
     host.stop().await.unwrap();
 }

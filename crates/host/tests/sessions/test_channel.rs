@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use capstan::hooks::InboundEvent;
-use capstan::hooks::contracts::{
+use capstan_hooks::InboundEvent;
+use capstan_hooks::contracts::{
     Channel, ChannelCapabilities, ChannelError, ChannelReply, Gateway, IntakeError, IntakeOptions,
 };
-use capstan::protocol::{ChannelName, EventId, OutboundMessage, StreamEvent};
+use capstan_protocol::{ChannelName, EventId, OutboundMessage, StreamEvent};
 use futures::future::BoxFuture;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use capstan::hooks::Plugin;
-use capstan::hooks::contracts::{FnTool, Tool, ToolContext};
-use capstan::hooks::points::{BuildPrompt, ProvideTools, RunModel, RunModelStream};
-use capstan::protocol::{Event, JsonObject, ToolOutput};
+use capstan_hooks::contracts::{FnTool, Tool, ToolContext};
+use capstan_hooks::points::{BuildPrompt, ProvideTools, RunModel, RunModelStream};
+use capstan_host::testing::{ClosurePlugin, TestEnvironment};
+use capstan_protocol::{Event, JsonObject, ToolOutput};
 use capstan_testing::{ReplyBarrier, ScriptedReply};
 use serde_json::json;
 
-use crate::host_fixture::{HostFixture, boxed_plugin, format_outcome, hold_tool_plugin, submit};
 use crate::scripted_conversation::{ScriptedConversation, SubmittedMessage, hold_tool_reply};
+use crate::support::{format_outcome, hold_tool_plugin};
 use crate::test_channel::TestChannel;
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn t13_a_hook_cannot_make_a_message_run_concurrently_with_a_turn() {
 }
 
 /// Plugin with a read-only tool `peek` that waits for the release of `barrier`, and the number of its starts.
-fn peek_tool_plugin(barrier: &ReplyBarrier) -> (Box<dyn Plugin>, Arc<AtomicUsize>) {
+fn peek_tool_plugin(barrier: &ReplyBarrier) -> (ClosurePlugin, Arc<AtomicUsize>) {
     let started: Arc<AtomicUsize> = Arc::default();
     let (barrier, tool_started) = (barrier.clone(), Arc::clone(&started));
     let peek = move |_: JsonObject, _: ToolContext| {
@@ -86,7 +86,7 @@ fn peek_tool_plugin(barrier: &ReplyBarrier) -> (Box<dyn Plugin>, Arc<AtomicUsize
     };
     let schema = json!({"type": "object", "properties": {}});
     let tool: Arc<dyn Tool> = Arc::new(FnTool::new("peek", "Reads.", schema, peek).with_read_only());
-    let peek_plugin = boxed_plugin("peek", move |hooks| {
+    let peek_plugin = ClosurePlugin::new("peek", move |hooks| {
         let tool = Arc::clone(&tool);
         hooks.on_sync(ProvideTools, move || Ok(Some(vec![Arc::clone(&tool)])));
     });
@@ -125,37 +125,37 @@ async fn t13_eight_commands_run_concurrently_with_a_turn_and_the_next_one_waits(
 
 /// Checks that a read-only command ends during a turn in a host with `plugin`. Needs a paused clock, which advances only
 /// when every task waits.
-async fn runs_concurrently(plugin: Box<dyn Plugin>) -> bool {
-    let (barrier, desk, fixture) =
-        (ReplyBarrier::new(), Arc::new(TestChannel::with_waiting_callers("desk")), HostFixture::in_memory());
-    let host = fixture.host_builder().channel(&desk).plugin(hold_tool_plugin(&barrier)).plugin(plugin).start().await;
+async fn runs_concurrently(plugin: ClosurePlugin) -> bool {
+    let (barrier, desk, environment) =
+        (ReplyBarrier::new(), Arc::new(TestChannel::with_waiting_callers("desk")), TestEnvironment::in_memory());
+    let host = environment.host().channel(&desk).plugin(hold_tool_plugin(&barrier)).plugin(plugin).start().await;
     let [one, info] = ["[[tool:hold]]", ",tape.info"].map(|text| Event::message("desk", "1", text));
-    submit(&host, &one).await;
+    host.submit_and_wait(&one).await;
     barrier.reached().await;
-    submit(&host, &info).await;
+    host.submit_and_wait(&info).await;
     tokio::time::sleep(Duration::from_millis(1)).await;
-    let has_ended = fixture.outcome(&info).await.is_some();
+    let has_ended = environment.outcome(&info).await.is_some();
     barrier.release();
     for event in [&one, &info] {
         assert!(format_outcome(&desk.wait_for_answer(&event.event_id).await.outcome).starts_with("replied: "));
     }
     host.stop().await.unwrap();
-    fixture.assert_settled().await;
+    environment.assert_settled().await;
     has_ended
 }
 
 #[tokio::test(start_paused = true)]
 async fn t13_a_command_waits_if_a_plugin_may_change_its_meaning() {
-    assert!(runs_concurrently(boxed_plugin("harmless", |_| {})).await);
-    let prompts = boxed_plugin("prompts", |hooks| {
+    assert!(runs_concurrently(ClosurePlugin::new("harmless", |_| {})).await);
+    let prompts = ClosurePlugin::new("prompts", |hooks| {
         hooks.on(BuildPrompt, || async { Ok(None) });
     });
     assert!(!runs_concurrently(prompts).await, "the plugin may change the prompt");
-    let model = boxed_plugin("model", |hooks| {
+    let model = ClosurePlugin::new("model", |hooks| {
         hooks.on(RunModel, || async { Ok(None) });
     });
     assert!(!runs_concurrently(model).await, "the plugin may replace the model stage");
-    let streams = boxed_plugin("streams", |hooks| {
+    let streams = ClosurePlugin::new("streams", |hooks| {
         hooks.on(RunModelStream, || async { Ok(None) });
     });
     assert!(!runs_concurrently(streams).await, "the plugin may replace the model stage with a stream");

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan::Host;
-use capstan::hooks::Plugin;
-use capstan::hooks::args::{PromptContent, SessionBusy};
-use capstan::hooks::contracts::{DebounceOptions, IntakeOptions};
-use capstan::hooks::points::{AdmitMessage, RunModel};
-use capstan::protocol::{AdmissionMode, Event, Outcome};
+use capstan_hooks::args::{PromptContent, SessionBusy};
+use capstan_hooks::contracts::{DebounceOptions, IntakeOptions};
+use capstan_hooks::points::{AdmitMessage, RunModel};
+use capstan_host::testing::{ClosurePlugin, TestEnvironment, TestHost};
+use capstan_protocol::{AdmissionMode, Event, Outcome};
 use tokio::time::{Instant, sleep};
 
-use crate::host_fixture::{HostFixture, boxed_plugin, format_outcome, submit};
+use crate::support::format_outcome;
 use crate::test_channel::TestChannel;
 
 /// Quiet period of 2 s, maximum wait of 10 s, active window of 60 s.
@@ -21,16 +20,16 @@ fn debounce_options() -> DebounceOptions {
 }
 
 /// Plugin whose model stage echoes the prompt.
-fn echo_plugin() -> Box<dyn Plugin> {
-    boxed_plugin("echo", |hooks| {
+fn echo_plugin() -> ClosurePlugin {
+    ClosurePlugin::new("echo", |hooks| {
         hooks.on(RunModel, |prompt: PromptContent| async move { Ok(Some(format!("re: {}", prompt.text()))) });
     })
 }
 
 /// Group chat on a channel with debounce.
 struct DebouncedGroup {
-    fixture: HostFixture,
-    host: Host,
+    environment: TestEnvironment,
+    host: TestHost,
     channel: Arc<TestChannel>,
     started_at: Instant,
 }
@@ -39,9 +38,9 @@ impl DebouncedGroup {
     async fn new(admission: Option<AdmissionMode>) -> Self {
         let channel = TestChannel::with_waiting_callers("desk")
             .with_intake(IntakeOptions { admission, debounce: Some(debounce_options()) });
-        let (fixture, channel) = (HostFixture::in_memory(), Arc::new(channel));
-        let host = fixture.host_builder().channel(&channel).plugin(echo_plugin()).start().await;
-        Self { fixture, host, channel, started_at: Instant::now() }
+        let (environment, channel) = (TestEnvironment::in_memory(), Arc::new(channel));
+        let host = environment.host().channel(&channel).plugin(echo_plugin()).start().await;
+        Self { environment, host, channel, started_at: Instant::now() }
     }
 
     /// Sends a message to the bot at this second after the start.
@@ -58,7 +57,7 @@ impl DebouncedGroup {
 
     async fn submit(&self, second: u64, event: Event) -> Event {
         tokio::time::sleep_until(self.started_at + Duration::from_secs(second)).await;
-        submit(&self.host, &event).await;
+        self.host.submit_and_wait(&event).await;
         event
     }
 
@@ -76,7 +75,7 @@ impl DebouncedGroup {
     }
 
     async fn finish(self) {
-        self.fixture.assert_settled().await;
+        self.environment.assert_settled().await;
         self.host.stop().await.unwrap();
     }
 }
@@ -119,7 +118,7 @@ async fn c03_commands_are_not_debounced() {
     let command = group.send_addressed(1, ",tape.info").await;
     group.outcome(&command).await;
     assert_eq!(group.elapsed_seconds(), 1, "the command does not wait");
-    assert_eq!(group.fixture.outcome(&one).await, None);
+    assert_eq!(group.environment.outcome(&one).await, None);
     assert_eq!(format_outcome(&group.outcome(&one).await), "replied: re: one");
     assert_eq!(group.elapsed_seconds(), 2, "the command does not affect the debounce");
     group.finish().await;
@@ -160,7 +159,7 @@ async fn h02_admit_message_receives_the_busy_state_of_the_session() {
     let busy_states: Arc<std::sync::Mutex<Vec<bool>>> = Arc::default();
     let barrier = capstan_testing::ReplyBarrier::new();
     let (hook_states, hook_barrier) = (Arc::clone(&busy_states), barrier.clone());
-    let recorder = boxed_plugin("recorder", move |hooks| {
+    let recorder = ClosurePlugin::new("recorder", move |hooks| {
         let (hook_states, hook_barrier) = (Arc::clone(&hook_states), hook_barrier.clone());
         hooks.on(AdmitMessage, move |busy: SessionBusy| {
             hook_states.lock().unwrap().push(busy.0);
@@ -174,18 +173,18 @@ async fn h02_admit_message_receives_the_busy_state_of_the_session() {
             }
         });
     });
-    let (fixture, desk) = (HostFixture::in_memory(), Arc::new(TestChannel::with_waiting_callers("desk")));
-    let host = fixture.host_builder().channel(&desk).plugin(recorder).start().await;
+    let (environment, desk) = (TestEnvironment::in_memory(), Arc::new(TestChannel::with_waiting_callers("desk")));
+    let host = environment.host().channel(&desk).plugin(recorder).start().await;
     let [one, two, three] = ["one", "two", "three"].map(|text| Event::message("desk", "1", text));
-    submit(&host, &one).await;
+    host.submit_and_wait(&one).await;
     barrier.reached().await;
-    submit(&host, &two).await;
+    host.submit_and_wait(&two).await;
     barrier.release();
     desk.wait_for_answer(&two.event_id).await;
-    submit(&host, &three).await;
+    host.submit_and_wait(&three).await;
     desk.wait_for_answer(&three.event_id).await;
     sleep(Duration::from_secs(1)).await;
     assert_eq!(*busy_states.lock().unwrap(), [false, true, false]);
-    fixture.assert_settled().await;
+    environment.assert_settled().await;
     host.stop().await.unwrap();
 }

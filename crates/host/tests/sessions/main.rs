@@ -12,7 +12,6 @@ mod delivery_policy;
 mod fault_isolation;
 mod faulty_store;
 mod full_queue;
-mod host_fixture;
 mod host_shutdown;
 mod notices;
 mod orphaned_events;
@@ -20,10 +19,9 @@ mod orphaned_queries;
 #[path = "../platform/mod.rs"]
 mod platform;
 mod platform_actions;
-#[path = "../registers/mod.rs"]
-mod registers;
 mod scripted_conversation;
 mod stop_deadline;
 mod store_failures;
+mod support;
 mod test_channel;
 mod two_hosts;

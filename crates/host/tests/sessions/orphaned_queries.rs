@@ -1,16 +1,17 @@
 //! Orphaned events that carry their own binding.
 
-use capstan::hooks::HookRegistrar;
-use capstan::hooks::contracts::{ResultStream, RunApi, Runner};
-use capstan::hooks::points::ProvideRunners;
-use capstan::protocol::{Binding, Descriptor, ResultBody, RunContext, RunResult};
+use capstan_hooks::HookRegistrar;
+use capstan_hooks::contracts::{ResultStream, RunApi, Runner};
+use capstan_hooks::points::ProvideRunners;
+use capstan_host::testing::{ClosurePlugin, TestEnvironment};
+use capstan_protocol::{Binding, Descriptor, ResultBody, RunContext, RunResult};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
 use std::sync::Arc;
 
-use crate::host_fixture::{HostFixture, boxed_plugin, format_outcome};
-use crate::orphaned_events::{OrphanedSession, phone_channel, session_message, wait_until_settled};
+use crate::orphaned_events::{OrphanedSession, phone_channel, session_message};
+use crate::support::format_outcome;
 
 /// Runner that replies with the id of its binding.
 struct BindingNameRunner;
@@ -30,17 +31,17 @@ impl Runner for BindingNameRunner {
 
 /// Outcome of a recovered event whose entry has this binding.
 async fn recover_with_binding(binding: Value) -> String {
-    let fixture = HostFixture::in_memory();
+    let environment = TestEnvironment::in_memory();
     let event = session_message("phone", "hello");
-    OrphanedSession::new(&fixture).accept_event(&event, 0, json!({ "binding": binding })).await;
-    let runner_plugin = boxed_plugin("binding-name", |hooks: &mut HookRegistrar| {
+    OrphanedSession::new(&environment).accept_event(&event, 0, json!({ "binding": binding })).await;
+    let runner_plugin = ClosurePlugin::new("binding-name", |hooks: &mut HookRegistrar| {
         hooks.on_sync(ProvideRunners, || Ok(Some(vec![Arc::new(BindingNameRunner) as Arc<dyn Runner>])));
     });
-    let host = fixture.host_builder().channel(&phone_channel()).plugin(runner_plugin).start().await;
+    let host = environment.host().channel(&phone_channel()).plugin(runner_plugin).start().await;
     host.listen(&["phone".into()]).await;
-    let outcome = format_outcome(&wait_until_settled(&fixture, &event).await);
+    let outcome = format_outcome(&environment.wait_until_settled(&event).await);
     host.stop().await.unwrap();
-    fixture.assert_settled().await;
+    environment.assert_settled().await;
     outcome
 }
 

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use capstan::hooks::contracts::{ResultStream, RunApi, Runner};
-use capstan::hooks::points::ProvideRunners;
-use capstan::protocol::{Descriptor, Event, ResultBody, RunContext, RunResult};
+use capstan_hooks::contracts::{ResultStream, RunApi, Runner};
+use capstan_hooks::points::ProvideRunners;
+use capstan_host::testing::{ClosurePlugin, TestEnvironment};
+use capstan_protocol::{Descriptor, Event, ResultBody, RunContext, RunResult};
 use capstan_testing::ReplyBarrier;
 use futures::StreamExt as _;
 
-use crate::host_fixture::{HostFixture, boxed_plugin, serve_in_background};
 use crate::test_channel::{ChannelRequest, TestChannel};
 
 const DELTA_COUNT: usize = 1000;
@@ -51,14 +51,14 @@ async fn g04_a_slow_channel_slows_its_own_runner_only() {
     }));
     let quick = Arc::new(TestChannel::with_waiting_callers("quick"));
     let runner: Arc<dyn Runner> = Arc::new(StreamingRunner(Arc::clone(&consumed)));
-    let streaming = boxed_plugin("streaming", move |hooks| {
+    let streaming = ClosurePlugin::new("streaming", move |hooks| {
         let runner = Arc::clone(&runner);
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
     });
-    let fixture = HostFixture::in_memory();
-    let host = fixture.host_builder().channel(&slow).channel(&quick).plugin(streaming).start().await;
+    let environment = TestEnvironment::in_memory();
+    let host = environment.host().channel(&slow).channel(&quick).plugin(streaming).start().await;
 
-    let slow_turn = serve_in_background(&host, Event::message("slow", "1", "go"));
+    let slow_turn = host.serve_in_background(Event::message("slow", "1", "go"));
     barrier.reached().await;
     let other = host.serve(Event::message("quick", "2", "go")).await.unwrap();
     assert_eq!(other.output.len(), DELTA_COUNT, "the other session continues");
@@ -67,5 +67,5 @@ async fn g04_a_slow_channel_slows_its_own_runner_only() {
     barrier.release();
     assert_eq!(slow_turn.await.unwrap().output.len(), DELTA_COUNT);
     assert_eq!(consumed.load(Ordering::SeqCst), DELTA_COUNT);
-    fixture.assert_settled().await;
+    environment.assert_settled().await;
 }

@@ -4,20 +4,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan::hooks::args::{DispatchMessage, MaybeInboundEvent};
-use capstan::hooks::contracts::{ChannelError, ResultStream, RunApi, Runner};
-use capstan::hooks::points::{
+use capstan_hooks::args::{DispatchMessage, MaybeInboundEvent};
+use capstan_hooks::contracts::{ChannelError, ResultStream, RunApi, Runner};
+use capstan_hooks::points::{
     AdmitMessage, BuildPrompt, DispatchOutbound, LoadState, OnError, ProvideRunners, RenderOutbound, ResolveSession,
     RunModel, RunModelStream, SaveState,
 };
-use capstan::hooks::{BoxError, HookRegistrar, InboundEvent};
-use capstan::protocol::{Descriptor, Event, Outcome, RunContext, SessionId};
+use capstan_hooks::{BoxError, HookRegistrar, InboundEvent};
+use capstan_host::testing::{ClosurePlugin, TestEnvironment};
+use capstan_protocol::{Descriptor, Event, Outcome, RunContext, SessionId};
 use capstan_testing::ReplyBarrier;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 
-use crate::host_fixture::{HostFixture, boxed_plugin, format_outcome, hold_tool_plugin, serve_in_background, submit};
-use crate::orphaned_events::wait_until_settled;
+use crate::support::{format_outcome, hold_tool_plugin};
 use crate::test_channel::{ChannelRequest, TestChannel};
 
 const FAULTY_CHAT: &str = "faulty";
@@ -137,8 +137,8 @@ fn hook_cases() -> Vec<(&'static str, RegisterFault, &'static str)> {
 /// Asserts that another session completes a turn while the faulty turn has not ended.
 async fn assert_others_progress(
     phone: &TestChannel,
-    host: &capstan::Host,
-    faulty_turn: &tokio::task::JoinHandle<capstan::ServedEvent>,
+    host: &capstan_host::Host,
+    faulty_turn: &tokio::task::JoinHandle<capstan_host::ServedEvent>,
 ) {
     let served = host.serve(Event::message("phone", "other", "hello")).await.unwrap();
     assert!(matches!(served.outcome, Some(Outcome::Replied { .. })), "{served:?}");
@@ -150,11 +150,11 @@ async fn assert_others_progress(
 async fn h07_a_faulty_hook_affects_its_own_turn_only() {
     for (name, register, outcome) in hook_cases() {
         for fault in HookFault::ALL {
-            let (fixture, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
-            let faulty_plugin = boxed_plugin("faulty", move |hooks| register(hooks, fault));
-            let host = fixture.host_builder().channel(&phone).plugin(faulty_plugin).start().await;
+            let (environment, phone) = (TestEnvironment::in_memory(), Arc::new(TestChannel::new("phone")));
+            let faulty_plugin = ClosurePlugin::new("faulty", move |hooks| register(hooks, fault));
+            let host = environment.host().channel(&phone).plugin(faulty_plugin).start().await;
             let event = Event::message("phone", FAULTY_CHAT, "hello");
-            let faulty_turn = serve_in_background(&host, event.clone());
+            let faulty_turn = host.serve_in_background(event.clone());
             tokio::task::yield_now().await;
             if fault == HookFault::Hangs {
                 assert_others_progress(&phone, &host, &faulty_turn).await;
@@ -162,12 +162,12 @@ async fn h07_a_faulty_hook_affects_its_own_turn_only() {
             let served = faulty_turn.await.unwrap();
             let settled = served.outcome.clone().expect("an outcome");
             assert_eq!(settled.name(), outcome, "{name} {fault:?}: {served:?}");
-            assert_eq!(fixture.outcome(&event).await, Some(settled), "{name} {fault:?}");
+            assert_eq!(environment.outcome(&event).await, Some(settled), "{name} {fault:?}");
             let notices = phone.sent().iter().filter(|line| line.starts_with("faulty: ")).count();
             assert_eq!(notices, 1, "{name} {fault:?}: one notice: {:?}", phone.sent());
             let again = host.serve(Event::message("phone", "other", "again")).await.unwrap();
             assert!(matches!(again.outcome, Some(Outcome::Replied { .. })), "{name} {fault:?}");
-            fixture.assert_settled().await;
+            environment.assert_settled().await;
             host.stop().await.unwrap();
         }
     }
@@ -182,7 +182,7 @@ impl Runner for FaultyRunner {
     }
 
     fn run(&self, context: RunContext, _: RunApi) -> ResultStream {
-        use capstan::protocol::ResultBody;
+        use capstan_protocol::ResultBody;
         match context.input.plain_text() {
             "hang" => futures::stream::pending().boxed(),
             "panic" => panic!("injected fault"),
@@ -199,13 +199,13 @@ impl Runner for FaultyRunner {
 #[tokio::test(start_paused = true)]
 async fn g04_a_runner_that_hangs_or_panics_fails_its_own_run_only() {
     let runner: Arc<dyn Runner> = Arc::new(FaultyRunner);
-    let (fixture, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
-    let endless = boxed_plugin("endless", move |hooks| {
+    let (environment, phone) = (TestEnvironment::in_memory(), Arc::new(TestChannel::new("phone")));
+    let endless = ClosurePlugin::new("endless", move |hooks| {
         let runner = Arc::clone(&runner);
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
     });
-    let host = fixture.host_builder().channel(&phone).plugin(endless).start().await;
-    let faulty_turn = serve_in_background(&host, Event::message("phone", FAULTY_CHAT, "hang"));
+    let host = environment.host().channel(&phone).plugin(endless).start().await;
+    let faulty_turn = host.serve_in_background(Event::message("phone", FAULTY_CHAT, "hang"));
     tokio::task::yield_now().await;
     assert_others_progress(&phone, &host, &faulty_turn).await;
     let served = faulty_turn.await.unwrap();
@@ -214,40 +214,40 @@ async fn g04_a_runner_that_hangs_or_panics_fails_its_own_run_only() {
         let served = host.serve(Event::message("phone", FAULTY_CHAT, text)).await.unwrap();
         assert_eq!(served.error.unwrap().code(), "run-failed", "{text}");
     }
-    fixture.assert_settled().await;
+    environment.assert_settled().await;
     host.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn g04_a_hanging_tool_fails_its_own_run_only() {
     let barrier = ReplyBarrier::new();
-    let (fixture, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
-    let host = fixture.host_builder().channel(&phone).plugin(hold_tool_plugin(&barrier)).start().await;
-    let faulty_turn = serve_in_background(&host, Event::message("phone", FAULTY_CHAT, "[[tool:hold]]"));
+    let (environment, phone) = (TestEnvironment::in_memory(), Arc::new(TestChannel::new("phone")));
+    let host = environment.host().channel(&phone).plugin(hold_tool_plugin(&barrier)).start().await;
+    let faulty_turn = host.serve_in_background(Event::message("phone", FAULTY_CHAT, "[[tool:hold]]"));
     barrier.reached().await;
     assert_others_progress(&phone, &host, &faulty_turn).await;
     let served = faulty_turn.await.unwrap();
     assert_eq!(served.error.unwrap().code(), "run-timeout");
-    fixture.assert_settled().await;
+    environment.assert_settled().await;
     host.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn g04_a_full_queue_gives_a_notice_and_other_sessions_continue() {
     let barrier = ReplyBarrier::new();
-    let (fixture, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
-    let builder = fixture.host_builder().channel(&phone).plugin(hold_tool_plugin(&barrier));
-    let host = builder.configure(|options| options.max_queued_events = 2).start().await;
-    let faulty_turn = serve_in_background(&host, Event::message("phone", FAULTY_CHAT, "[[tool:hold]]"));
+    let (environment, phone) = (TestEnvironment::in_memory(), Arc::new(TestChannel::new("phone")));
+    let builder = environment.host().channel(&phone).plugin(hold_tool_plugin(&barrier));
+    let host = builder.options(|options| options.max_queued_events = 2).start().await;
+    let faulty_turn = host.serve_in_background(Event::message("phone", FAULTY_CHAT, "[[tool:hold]]"));
     barrier.reached().await;
     let queued: Vec<Event> = (0..2).map(|n| Event::message("phone", FAULTY_CHAT, format!("waits {n}"))).collect();
     for event in &queued {
-        submit(&host, event).await;
+        host.submit_and_wait(event).await;
     }
     let one_more = Event::message("phone", FAULTY_CHAT, "one more");
-    submit(&host, &one_more).await;
+    host.submit_and_wait(&one_more).await;
     phone.wait_until_sent(1).await;
-    let settled = fixture.outcome(&one_more).await.expect("the event is settled at once");
+    let settled = environment.outcome(&one_more).await.expect("the event is settled at once");
     assert!(matches!(settled, Outcome::Failed { .. }), "{settled:?}");
     assert!(phone.sent()[0].contains("too many messages are waiting"), "{:?}", phone.sent());
     assert_others_progress(&phone, &host, &faulty_turn).await;
@@ -255,9 +255,9 @@ async fn g04_a_full_queue_gives_a_notice_and_other_sessions_continue() {
     assert!(matches!(faulty_turn.await.unwrap().outcome, Some(Outcome::Replied { .. })));
     phone.wait_until_sent(5).await;
     for event in &queued {
-        assert_eq!(fixture.outcome(event).await.unwrap().name(), "replied");
+        assert_eq!(environment.outcome(event).await.unwrap().name(), "replied");
     }
-    fixture.assert_settled().await;
+    environment.assert_settled().await;
     host.stop().await.unwrap();
 }
 
@@ -270,15 +270,16 @@ async fn c02_a_failing_chat_does_not_delay_intake() {
         }
         _ => None,
     };
-    let (fixture, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone").with_behaviour(blocked)));
-    let builder = fixture.host_builder().channel(&phone).plugin(hold_tool_plugin(&barrier));
-    let host = builder.configure(|options| options.max_queued_events = 1).start().await;
-    submit(&host, &Event::message("phone", FAULTY_CHAT, "[[tool:hold]]")).await;
+    let (environment, phone) =
+        (TestEnvironment::in_memory(), Arc::new(TestChannel::new("phone").with_behaviour(blocked)));
+    let builder = environment.host().channel(&phone).plugin(hold_tool_plugin(&barrier));
+    let host = builder.options(|options| options.max_queued_events = 1).start().await;
+    host.submit_and_wait(&Event::message("phone", FAULTY_CHAT, "[[tool:hold]]")).await;
     barrier.reached().await;
     // All but the first are refused, and none of the notices can be sent.
     let before = tokio::time::Instant::now();
     for number in 0..200 {
-        submit(&host, &Event::message("phone", FAULTY_CHAT, format!("more {number}"))).await;
+        host.submit_and_wait(&Event::message("phone", FAULTY_CHAT, format!("more {number}"))).await;
     }
     assert!(before.elapsed() < Duration::from_secs(1), "intake did not wait for the chat: {:?}", before.elapsed());
     barrier.release();
@@ -301,22 +302,22 @@ async fn c02_a_hanging_send_delays_its_own_chat_only() {
     let phone = phone.with_behaviour(hang_when(
         |request| matches!(request, ChannelRequest::Send(message) if message.chat_id.as_str() == FAULTY_CHAT),
     ));
-    let (fixture, phone) = (HostFixture::in_memory(), Arc::new(phone));
-    let host = fixture.host_builder().channel(&phone).start().await;
-    let faulty_turn = serve_in_background(&host, Event::message("phone", FAULTY_CHAT, "hello"));
+    let (environment, phone) = (TestEnvironment::in_memory(), Arc::new(phone));
+    let host = environment.host().channel(&phone).start().await;
+    let faulty_turn = host.serve_in_background(Event::message("phone", FAULTY_CHAT, "hello"));
     tokio::task::yield_now().await;
     assert_others_progress(&phone, &host, &faulty_turn).await;
     let served = faulty_turn.await.unwrap();
     assert!(matches!(served.outcome, Some(Outcome::Replied { .. })));
     assert_eq!(served.delivery_errors, ["the channel did not answer in time"]);
     let second = Event::message("phone", FAULTY_CHAT, "and now?");
-    submit(&host, &second).await;
+    host.submit_and_wait(&second).await;
     assert!(matches!(
         host.serve(Event::message("phone", "other", "hi")).await.unwrap().outcome,
         Some(Outcome::Replied { .. })
     ));
-    wait_until_settled(&fixture, &second).await;
-    fixture.assert_settled().await;
+    environment.wait_until_settled(&second).await;
+    environment.assert_settled().await;
     host.stop().await.unwrap();
 }
 
@@ -326,13 +327,13 @@ async fn c02_a_channel_that_hangs_in_show_or_answer_affects_its_own_caller_only(
         matches!(request, ChannelRequest::Answer(_))
     }] {
         let desk = Arc::new(TestChannel::with_waiting_callers("desk").with_behaviour(hang_when(is_match)));
-        let (fixture, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
-        let host = fixture.host_builder().channel(&phone).channel(&desk).start().await;
-        let faulty_turn = serve_in_background(&host, Event::message("desk", FAULTY_CHAT, "hello"));
+        let (environment, phone) = (TestEnvironment::in_memory(), Arc::new(TestChannel::new("phone")));
+        let host = environment.host().channel(&phone).channel(&desk).start().await;
+        let faulty_turn = host.serve_in_background(Event::message("desk", FAULTY_CHAT, "hello"));
         tokio::task::yield_now().await;
         assert_others_progress(&phone, &host, &faulty_turn).await;
         tokio::time::sleep(Duration::from_hours(1)).await;
-        fixture.assert_settled().await;
+        environment.assert_settled().await;
         host.stop().await.unwrap();
         let served = faulty_turn.await.unwrap();
         assert_eq!(format_outcome(&served.outcome.unwrap()).split(':').next(), Some("replied"));
@@ -344,8 +345,8 @@ async fn c02_a_channel_that_does_not_stop_does_not_block_the_stop_of_the_host() 
     let stubborn = Arc::new(
         TestChannel::new("stubborn").with_behaviour(hang_when(|request| matches!(request, ChannelRequest::Stop))),
     );
-    let (fixture, phone) = (HostFixture::in_memory(), Arc::new(TestChannel::new("phone")));
-    let host = fixture.host_builder().channel(&stubborn).channel(&phone).start().await;
+    let (environment, phone) = (TestEnvironment::in_memory(), Arc::new(TestChannel::new("phone")));
+    let host = environment.host().channel(&stubborn).channel(&phone).start().await;
     host.listen(&["stubborn".into(), "phone".into()]).await;
     let served = host.serve(Event::message("phone", "1", "hello")).await.unwrap();
     assert!(matches!(served.outcome, Some(Outcome::Replied { .. })));

@@ -4,18 +4,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan::Host;
-use capstan::hooks::contracts::{DebounceOptions, IntakeOptions, ResultStream, RunApi, Runner};
-use capstan::hooks::points::ProvideRunners;
-use capstan::hooks::{HookRegistrar, Plugin};
-use capstan::protocol::{
+use capstan_hooks::HookRegistrar;
+use capstan_hooks::contracts::{DebounceOptions, IntakeOptions, ResultStream, RunApi, Runner};
+use capstan_hooks::points::ProvideRunners;
+use capstan_host::testing::{ClosurePlugin, TestEnvironment, TestHost};
+use capstan_protocol::{
     ActorRef, AdmissionMode, Binding, BindingScope, Content, Descriptor, Event, EventFilter, PermissionSet, ResultBody,
     RunContext,
 };
 use capstan_testing::ReplyBarrier;
 use futures::StreamExt as _;
 
-use crate::host_fixture::{HostFixture, boxed_plugin, format_outcome, submit};
+use crate::support::format_outcome;
 use crate::test_channel::TestChannel;
 
 /// Runner that replies with its binding, its message and its steering messages after the release of its barrier.
@@ -43,9 +43,9 @@ impl Runner for BindingEchoRunner {
     }
 }
 
-fn binding_echo_plugin(barrier: &ReplyBarrier) -> Box<dyn Plugin> {
+fn binding_echo_plugin(barrier: &ReplyBarrier) -> ClosurePlugin {
     let runner: Arc<dyn Runner> = Arc::new(BindingEchoRunner(barrier.clone()));
-    boxed_plugin("echo", move |hooks: &mut HookRegistrar| {
+    ClosurePlugin::new("echo", move |hooks: &mut HookRegistrar| {
         let runner = Arc::clone(&runner);
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
     })
@@ -73,28 +73,28 @@ fn member_joined(actor: &str) -> Event {
 
 /// Session with people who have bindings, and one who has none.
 struct SharedSession {
-    fixture: HostFixture,
-    host: Host,
+    environment: TestEnvironment,
+    host: TestHost,
     channel: Arc<TestChannel>,
     barrier: ReplyBarrier,
 }
 
 impl SharedSession {
     async fn with_intake(intake: IntakeOptions) -> Self {
-        let (fixture, barrier) = (HostFixture::in_memory(), ReplyBarrier::new());
+        let (environment, barrier) = (TestEnvironment::in_memory(), ReplyBarrier::new());
         let channel = Arc::new(TestChannel::with_waiting_callers("desk").with_intake(intake));
-        let host = fixture.host_builder().channel(&channel).plugin(binding_echo_plugin(&barrier)).start().await;
+        let host = environment.host().channel(&channel).plugin(binding_echo_plugin(&barrier)).start().await;
         for actor in ["ann", "bob"] {
             host.bindings().save(&actor_binding(actor), &host.runners()).await.unwrap();
         }
         host.bindings().set_enabled(&"default".into(), false, &host.runners()).await.unwrap();
-        Self { fixture, host, channel, barrier }
+        Self { environment, host, channel, barrier }
     }
 
     /// Outcomes of `events`; the turn of the first has started when the others are submitted.
     async fn outcomes(self, events: &[Event]) -> Vec<String> {
         for (number, event) in events.iter().enumerate() {
-            submit(&self.host, event).await;
+            self.host.submit_and_wait(event).await;
             if number == 0 {
                 self.barrier.reached().await;
             }
@@ -104,7 +104,7 @@ impl SharedSession {
         for event in events {
             outcomes.push(format_outcome(&self.channel.wait_for_answer(&event.event_id).await.outcome));
         }
-        self.fixture.assert_settled().await;
+        self.environment.assert_settled().await;
         self.host.stop().await.unwrap();
         outcomes
     }
@@ -165,7 +165,7 @@ async fn g05_debounced_messages_keep_their_own_bindings() {
         actor_message("ann", "three"),
     ];
     for event in &events {
-        submit(&session.host, event).await;
+        session.host.submit_and_wait(event).await;
     }
     let mut outcomes = Vec::new();
     for event in &events {
@@ -173,7 +173,7 @@ async fn g05_debounced_messages_keep_their_own_bindings() {
     }
     let expected = ["folded", "replied: ann: one+more", "replied: bob: two", "replied: ann: three"];
     assert_eq!(outcomes, expected);
-    session.fixture.assert_settled().await;
+    session.environment.assert_settled().await;
     session.host.stop().await.unwrap();
 }
 
@@ -218,9 +218,9 @@ async fn g01_an_event_that_is_not_a_message_gets_its_own_run() {
 async fn g02_a_queued_event_gets_the_binding_in_force_when_its_turn_starts() {
     let session = SharedSession::with_intake(IntakeOptions::default()).await;
     let (one, two) = (actor_message("ann", "one"), actor_message("bob", "two"));
-    submit(&session.host, &one).await;
+    session.host.submit_and_wait(&one).await;
     session.barrier.reached().await;
-    submit(&session.host, &two).await;
+    session.host.submit_and_wait(&two).await;
     session.host.bindings().remove(&"bob".into()).await.unwrap();
     session.barrier.release();
     assert_eq!(format_outcome(&session.channel.wait_for_answer(&two.event_id).await.outcome), "silent");

@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
-use capstan::Host;
-use capstan::hooks::Plugin;
-use capstan::hooks::contracts::ChannelReply;
-use capstan::hooks::points::{AdmissionDecision, AdmitMessage};
-use capstan::hooks::{HookRegistrar, InboundEvent};
-use capstan::protocol::{AdmissionMode, Event, Outcome, RunId};
+use capstan_hooks::contracts::ChannelReply;
+use capstan_hooks::points::{AdmissionDecision, AdmitMessage};
+use capstan_hooks::{HookRegistrar, InboundEvent};
 use capstan_host::model_call_log::ModelCallReader;
+use capstan_host::testing::{ClosurePlugin, TestEnvironment, TestHost, TestHostBuilder};
+use capstan_protocol::{AdmissionMode, Event, Outcome, RunId};
 use capstan_testing::{ScriptedModel, ScriptedReply};
 use serde_json::{Value, json};
 
-use crate::host_fixture::{ClosurePlugin, HostFixture, TestHostBuilder, format_outcome, submit};
+use crate::support::format_outcome;
 use crate::test_channel::TestChannel;
 
 /// Metadata key with the admission that a message asks for.
@@ -20,8 +19,8 @@ const ADMISSION_METADATA_KEY: &str = "admission";
 
 /// Conversation with a scripted model, in one session.
 pub struct ScriptedConversation {
-    pub host: Host,
-    pub fixture: HostFixture,
+    pub host: TestHost,
+    pub environment: TestEnvironment,
     pub channel: Arc<TestChannel>,
     server: ScriptedModel,
 }
@@ -36,16 +35,16 @@ impl ScriptedConversation {
     }
 
     /// Conversation with these replies of the model and these plugins.
-    pub async fn with_plugins(replies: Vec<ScriptedReply>, plugins: Vec<Box<dyn Plugin>>) -> Self {
+    pub async fn with_plugins(replies: Vec<ScriptedReply>, plugins: Vec<ClosurePlugin>) -> Self {
         let server = ScriptedModel::start(replies).await;
-        let (fixture, channel) = (HostFixture::on_disk(), Arc::new(TestChannel::with_waiting_callers("desk")));
-        let builder = fixture
-            .host_builder()
-            .model(&server)
+        let (environment, channel) = (TestEnvironment::on_disk(), Arc::new(TestChannel::with_waiting_callers("desk")));
+        let builder = environment
+            .host()
+            .scripted_model(&server)
             .channel(&channel)
-            .plugin(Box::new(ClosurePlugin("admission", register_admission)));
+            .plugin(ClosurePlugin::new("admission", register_admission));
         let host = plugins.into_iter().fold(builder, TestHostBuilder::plugin).start().await;
-        Self { host, fixture, channel, server }
+        Self { host, environment, channel, server }
     }
 
     /// Sends a message and waits until it is accepted.
@@ -61,7 +60,7 @@ impl ScriptedConversation {
     }
 
     async fn submit(&self, event: Event) -> SubmittedMessage {
-        submit(&self.host, &event).await;
+        self.host.submit_and_wait(&event).await;
         SubmittedMessage(event)
     }
 
@@ -69,7 +68,7 @@ impl ScriptedConversation {
     pub async fn wait_for_answer(&self, message: &SubmittedMessage) -> ChannelReply {
         let answer = self.channel.wait_for_answer(&message.0.event_id).await;
         assert_eq!(
-            self.fixture.outcome(&message.0).await.as_ref(),
+            self.environment.outcome(&message.0).await.as_ref(),
             Some(&answer.outcome),
             "the reported outcome is recorded"
         );
@@ -94,7 +93,7 @@ impl ScriptedConversation {
 
     /// True while the message has no outcome.
     pub async fn is_open(&self, message: &SubmittedMessage) -> bool {
-        self.fixture.outcome(&message.0).await.is_none()
+        self.environment.outcome(&message.0).await.is_none()
     }
 
     /// Model requests as lines of the conversation.
@@ -104,12 +103,12 @@ impl ScriptedConversation {
 
     /// Stops the host; asserts that every event is settled, every request was valid, and every request is recorded.
     pub async fn finish(self) {
-        self.fixture.assert_settled().await;
+        self.environment.assert_settled().await;
         assert_eq!(self.server.violations(), Vec::<String>::new());
         let calls = ModelCallReader { tapes: self.host.tapes() };
         let mut recorded = Vec::new();
         // The page lists the newest run first.
-        for run in self.fixture.store().run_page(None, 1000).await.unwrap().into_iter().rev() {
+        for run in self.environment.store().run_page(None, 1000).await.unwrap().into_iter().rev() {
             recorded.extend(calls.read_run(&run.run_id).await.unwrap().unwrap());
         }
         let requests = self.server.requests();

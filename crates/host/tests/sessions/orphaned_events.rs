@@ -3,29 +3,29 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan::hooks::Plugin;
-use capstan::hooks::contracts::{DebounceOptions, IntakeOptions};
-use capstan::protocol::{
+use capstan_hooks::contracts::{DebounceOptions, IntakeOptions};
+use capstan_host::HostError;
+use capstan_host::testing::{ClosurePlugin, TestEnvironment, TestHost};
+use capstan_policy::{EventScope, compute_grant, default_binding};
+use capstan_protocol::{
     DeliveryTarget, Event, EventKey, OutboundMessage, Outcome, PermissionSet, RunId, SessionId, TapeName, Timestamp,
     WorkspaceId,
 };
-use capstan::tape::{
+use capstan_tape::{
     Batch, EntryDraft, EntryRef, Fact, NewOutbound, NewTape, OutboxStatus, OwnerLiveness, RunRecord, RunStatus,
     TapeAddress, tape_name,
 };
-use capstan::{Host, HostError};
-use capstan_policy::{EventScope, compute_grant, default_binding};
 use capstan_testing::ReplyBarrier;
 use serde_json::json;
 
-use crate::host_fixture::{HostFixture, blocking_echo_plugin, format_outcome, serve_in_background};
+use crate::support::{blocking_echo_plugin, format_outcome};
 use crate::test_channel::TestChannel;
 
 const ORPHAN_SESSION: &str = "s";
 /// Owner name of a dead process.
 const DEAD_OWNER: &str = "host-dead";
 
-fn echo_plugin() -> Box<dyn Plugin> {
+fn echo_plugin() -> ClosurePlugin {
     let barrier = ReplyBarrier::new();
     barrier.release();
     blocking_echo_plugin(&barrier)
@@ -41,24 +41,24 @@ pub fn session_message(channel: &'static str, text: &str) -> Event {
 
 /// Session of a dead process.
 pub struct OrphanedSession<'a> {
-    fixture: &'a HostFixture,
+    environment: &'a TestEnvironment,
     pub tape: TapeName,
     workspace: WorkspaceId,
 }
 
 impl<'a> OrphanedSession<'a> {
-    fn in_workspace(fixture: &'a HostFixture, workspace: &str) -> Self {
+    fn in_workspace(environment: &'a TestEnvironment, workspace: &str) -> Self {
         let workspace = WorkspaceId::new(workspace);
         let tape = tape_name(&TapeAddress { workspace: workspace.clone(), session: ORPHAN_SESSION.into() });
-        Self { fixture, tape, workspace }
+        Self { environment, tape, workspace }
     }
 
-    pub fn new(fixture: &'a HostFixture) -> Self {
-        Self::in_workspace(fixture, fixture.workspace().to_str().unwrap())
+    pub fn new(environment: &'a TestEnvironment) -> Self {
+        Self::in_workspace(environment, environment.workspace().to_str().unwrap())
     }
 
     pub async fn commit(&self, facts: Vec<Fact>) {
-        self.fixture.store().commit(Batch { facts, ..Batch::new() }).await.unwrap();
+        self.environment.store().commit(Batch { facts, ..Batch::new() }).await.unwrap();
     }
 
     /// Writes an event accepted at `second`, with additional `fields` in its entry.
@@ -130,17 +130,8 @@ impl<'a> OrphanedSession<'a> {
     }
 }
 
-pub async fn wait_until_settled(fixture: &HostFixture, event: &Event) -> Outcome {
-    loop {
-        if let Some(outcome) = fixture.outcome(event).await {
-            return outcome;
-        }
-        tokio::task::yield_now().await;
-    }
-}
-
-pub async fn start_listening_host(fixture: &HostFixture, channel: &Arc<TestChannel>, name: &str) -> Host {
-    let host = fixture.host_builder().channel(channel).plugin(echo_plugin()).start().await;
+pub async fn start_listening_host(environment: &TestEnvironment, channel: &Arc<TestChannel>, name: &str) -> TestHost {
+    let host = environment.host().channel(channel).plugin(echo_plugin()).start().await;
     host.listen(&[name.into()]).await;
     host
 }
@@ -154,8 +145,8 @@ async fn c03_unaddressed_messages_are_admitted_after_a_crash_by_their_acceptance
         active_window: window,
     };
     let intake = IntakeOptions { admission: None, debounce: Some(debounce) };
-    let fixture = HostFixture::in_memory();
-    let orphaned = OrphanedSession::new(&fixture);
+    let environment = TestEnvironment::in_memory();
+    let orphaned = OrphanedSession::new(&environment);
     let unaddressed = |text| {
         let mut event = session_message("phone", text);
         event.metadata.insert(Event::ADDRESSED_KEY.to_owned(), false.into());
@@ -166,105 +157,106 @@ async fn c03_unaddressed_messages_are_admitted_after_a_crash_by_their_acceptance
     for (event, second) in [(&early, 1000), (&question, 1010), (&more, 1060), (&late, 1080)] {
         orphaned.accept_event(event, second, json!({})).await;
     }
-    let host = start_listening_host(&fixture, &Arc::new(TestChannel::new("phone").with_intake(intake)), "phone").await;
+    let host =
+        start_listening_host(&environment, &Arc::new(TestChannel::new("phone").with_intake(intake)), "phone").await;
     let mut outcomes = Vec::new();
     for event in [&early, &question, &more, &late] {
-        outcomes.push(format_outcome(&wait_until_settled(&fixture, event).await));
+        outcomes.push(format_outcome(&environment.wait_until_settled(event).await));
     }
     assert_eq!(outcomes, ["dropped", "replied: re: bot, what is this?", "replied: re: the blue one", "dropped"]);
     host.stop().await.unwrap();
-    fixture.assert_settled().await;
+    environment.assert_settled().await;
 }
 
 #[tokio::test]
 async fn x02_the_run_of_an_event_for_an_absent_channel_is_left_to_another_host() {
-    let fixture = HostFixture::in_memory();
-    let orphaned = OrphanedSession::new(&fixture);
+    let environment = TestEnvironment::in_memory();
+    let orphaned = OrphanedSession::new(&environment);
     let [phone_event, radio_event] = [session_message("phone", "one"), session_message("radio", "two")];
     for event in [&phone_event, &radio_event] {
         orphaned.accept_event(event, 0, json!({})).await;
     }
     let (phone_run, radio_run) =
         (orphaned.open_run(&phone_event, false).await, orphaned.open_run(&radio_event, true).await);
-    let status = async |run: &RunId| fixture.store().run(run).await.unwrap().unwrap().status;
-    let host = start_listening_host(&fixture, &phone_channel(), "phone").await;
-    assert_eq!(format_outcome(&wait_until_settled(&fixture, &phone_event).await), "replied: re: one");
+    let status = async |run: &RunId| environment.store().run(run).await.unwrap().unwrap().status;
+    let host = start_listening_host(&environment, &phone_channel(), "phone").await;
+    assert_eq!(format_outcome(&environment.wait_until_settled(&phone_event).await), "replied: re: one");
     assert_eq!(status(&phone_run).await, RunStatus::Interrupted);
     assert_eq!(status(&radio_run).await, RunStatus::Running, "this host has no channel radio");
-    assert_eq!(fixture.outcome(&radio_event).await, None);
+    assert_eq!(environment.outcome(&radio_event).await, None);
     host.stop().await.unwrap();
-    let host = start_listening_host(&fixture, &Arc::new(TestChannel::new("radio")), "radio").await;
-    let outcome = format_outcome(&wait_until_settled(&fixture, &radio_event).await);
+    let host = start_listening_host(&environment, &Arc::new(TestChannel::new("radio")), "radio").await;
+    let outcome = format_outcome(&environment.wait_until_settled(&radio_event).await);
     assert!(outcome.contains("cannot tell what was done"), "the effects of its run are still known: {outcome}");
     assert_eq!(status(&radio_run).await, RunStatus::Interrupted);
     host.stop().await.unwrap();
-    fixture.assert_settled().await;
+    environment.assert_settled().await;
 }
 
 #[tokio::test]
 async fn t02_an_event_refused_a_turn_gets_none_after_a_crash() {
-    let (fixture, with_reason, without_reason) =
-        (HostFixture::in_memory(), session_message("phone", "private"), session_message("phone", "private too"));
-    OrphanedSession::new(&fixture)
+    let (environment, with_reason, without_reason) =
+        (TestEnvironment::in_memory(), session_message("phone", "private"), session_message("phone", "private too"));
+    OrphanedSession::new(&environment)
         .accept_event(&with_reason, 0, json!({ "without_turn": "no conversation is known" }))
         .await;
     // Format of earlier versions, without the reason.
-    OrphanedSession::new(&fixture).accept_event(&without_reason, 0, json!({ "without_turn": true })).await;
-    let host = start_listening_host(&fixture, &phone_channel(), "phone").await;
-    let outcome = format_outcome(&wait_until_settled(&fixture, &with_reason).await);
+    OrphanedSession::new(&environment).accept_event(&without_reason, 0, json!({ "without_turn": true })).await;
+    let host = start_listening_host(&environment, &phone_channel(), "phone").await;
+    let outcome = format_outcome(&environment.wait_until_settled(&with_reason).await);
     assert!(outcome.contains("no conversation is known"), "{outcome}");
-    let outcome = format_outcome(&wait_until_settled(&fixture, &without_reason).await);
+    let outcome = format_outcome(&environment.wait_until_settled(&without_reason).await);
     assert!(outcome.contains("a hook failed before the turn"), "{outcome}");
-    assert_eq!(fixture.store().run_page(None, 10).await.unwrap(), [], "no run was started");
+    assert_eq!(environment.store().run_page(None, 10).await.unwrap(), [], "no run was started");
     host.stop().await.unwrap();
-    fixture.assert_settled().await;
+    environment.assert_settled().await;
 }
 
 #[tokio::test]
 async fn x02_only_events_that_may_have_caused_the_crash_count_as_adopted() {
     let barrier = ReplyBarrier::new();
-    let fixture = HostFixture::in_memory();
-    let orphaned = OrphanedSession::new(&fixture);
+    let environment = TestEnvironment::in_memory();
+    let orphaned = OrphanedSession::new(&environment);
     let [first, second, third] = ["one", "two", "three"].map(|text| session_message("phone", text));
     for event in [&first, &second, &third] {
         orphaned.accept_event(event, 0, json!({})).await;
     }
     orphaned.open_run(&third, false).await;
-    let host = fixture.host_builder().channel(&phone_channel()).plugin(blocking_echo_plugin(&barrier)).start().await;
+    let host = environment.host().channel(&phone_channel()).plugin(blocking_echo_plugin(&barrier)).start().await;
     host.listen(&["phone".into()]).await;
     barrier.reached().await;
-    let in_flight = fixture.store().in_flight_events(None).collect().await.unwrap();
+    let in_flight = environment.store().in_flight_events(None).collect().await.unwrap();
     let adoptions: Vec<u32> = in_flight.iter().map(|event| event.adoptions).collect();
     assert_eq!(adoptions, [1, 0, 1], "the first in the queue and the one with a run; the second was only queued");
     barrier.release();
-    wait_until_settled(&fixture, &third).await;
+    environment.wait_until_settled(&third).await;
     host.stop().await.unwrap();
-    fixture.assert_settled().await;
+    environment.assert_settled().await;
 }
 
 #[tokio::test]
 async fn x02_orphaned_events_of_another_workspace_are_not_recovered() {
-    let fixture = HostFixture::in_memory();
-    let elsewhere = OrphanedSession::in_workspace(&fixture, "/elsewhere");
+    let environment = TestEnvironment::in_memory();
+    let elsewhere = OrphanedSession::in_workspace(&environment, "/elsewhere");
     let [event, answered] = ["one", "two"].map(|text| session_message("phone", text));
     elsewhere.accept_event(&event, 0, json!({})).await;
     elsewhere.accept_event(&answered, 0, json!({})).await;
     elsewhere.enqueue_unsent(&answered, "foreign").await;
     let ours = session_message("phone", "three");
-    let orphaned = OrphanedSession::new(&fixture);
+    let orphaned = OrphanedSession::new(&environment);
     orphaned.accept_event(&ours, 0, json!({})).await;
     orphaned.enqueue_unsent(&ours, "ours").await;
 
     let channel = phone_channel();
-    let host = start_listening_host(&fixture, &channel, "phone").await;
+    let host = start_listening_host(&environment, &channel, "phone").await;
     let refused = host.serve(event.clone()).await.unwrap_err();
     assert_eq!(refused.code(), "event-id-taken", "a repeated event does not move to this workspace");
     channel.wait_until_sent(1).await;
     assert_eq!(channel.sent(), ["1: ours"]);
-    assert_eq!(fixture.outcome(&event).await, None);
-    let in_flight = fixture.store().in_flight_events(None).collect().await.unwrap();
+    assert_eq!(environment.outcome(&event).await, None);
+    let in_flight = environment.store().in_flight_events(None).collect().await.unwrap();
     assert_eq!(in_flight[0].owner.as_deref(), Some(DEAD_OWNER));
-    let foreign = fixture.store().outbox_records(&EventKey::from(&answered)).collect().await.unwrap();
+    let foreign = environment.store().outbox_records(&EventKey::from(&answered)).collect().await.unwrap();
     assert_eq!(foreign[0].owner.as_deref(), Some(DEAD_OWNER), "a channel of that name may belong to another account");
     assert_eq!(foreign[0].status, OutboxStatus::waiting());
     host.stop().await.unwrap();
@@ -272,8 +264,8 @@ async fn x02_orphaned_events_of_another_workspace_are_not_recovered() {
 
 #[tokio::test]
 async fn x02_orphaned_events_of_a_source_without_a_channel_are_recovered_by_any_host() {
-    let fixture = HostFixture::in_memory();
-    let orphaned = OrphanedSession::new(&fixture);
+    let environment = TestEnvironment::in_memory();
+    let orphaned = OrphanedSession::new(&environment);
     let to_desk = |event: Event| Event {
         delivery: DeliveryTarget { output_channel: Some("desk".into()), ..event.delivery.clone() },
         ..event
@@ -283,29 +275,29 @@ async fn x02_orphaned_events_of_a_source_without_a_channel_are_recovered_by_any_
     orphaned.accept_event(&foreign, 0, json!({})).await;
 
     let desk = Arc::new(TestChannel::with_waiting_callers("desk"));
-    let host = fixture.host_builder().channel(&desk).channel(&phone_channel()).plugin(echo_plugin()).start().await;
+    let host = environment.host().channel(&desk).channel(&phone_channel()).plugin(echo_plugin()).start().await;
     host.listen(&["desk".into()]).await;
-    assert_eq!(format_outcome(&wait_until_settled(&fixture, &external).await), "replied: re: one");
+    assert_eq!(format_outcome(&environment.wait_until_settled(&external).await), "replied: re: one");
     host.wait_until_idle().await;
     assert_eq!(
-        fixture.outcome(&foreign).await,
+        environment.outcome(&foreign).await,
         None,
         "events of a channel are recovered by the host that listens on it"
     );
     host.stop().await.unwrap();
-    let rows = fixture.store().outbox_records(&EventKey::from(&external)).collect().await.unwrap();
+    let rows = environment.store().outbox_records(&EventKey::from(&external)).collect().await.unwrap();
     assert!(matches!(rows[0].status, OutboxStatus::Undelivered { .. }), "its caller no longer waits: {rows:?}");
     assert_eq!(desk.sent(), Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn x03_a_repeated_event_of_a_source_without_a_channel_gets_its_outcome() {
-    let fixture = HostFixture::in_memory();
+    let environment = TestEnvironment::in_memory();
     let mut external = session_message("telegram", "one");
     external.delivery.output_channel = Some("desk".into());
-    OrphanedSession::new(&fixture).accept_event(&external, 0, json!({})).await;
-    let host = fixture
-        .host_builder()
+    OrphanedSession::new(&environment).accept_event(&external, 0, json!({})).await;
+    let host = environment
+        .host()
         .channel(&Arc::new(TestChannel::with_waiting_callers("desk")))
         .plugin(echo_plugin())
         .start()
@@ -314,20 +306,20 @@ async fn x03_a_repeated_event_of_a_source_without_a_channel_gets_its_outcome() {
     assert!(served.is_duplicate);
     assert_eq!(served.output, "re: one");
     host.stop().await.unwrap();
-    fixture.assert_settled().await;
+    environment.assert_settled().await;
 }
 
 #[tokio::test]
 async fn x01_a_turn_that_cannot_be_settled_fails_with_its_run() {
     let barrier = ReplyBarrier::new();
-    let fixture = HostFixture::in_memory();
-    let host = fixture.host_builder().channel(&phone_channel()).plugin(blocking_echo_plugin(&barrier)).start().await;
+    let environment = TestEnvironment::in_memory();
+    let host = environment.host().channel(&phone_channel()).plugin(blocking_echo_plugin(&barrier)).start().await;
     let event = session_message("phone", "one");
-    let turn = serve_in_background(&host, event.clone());
+    let turn = host.serve_in_background(event.clone());
     barrier.reached().await;
     // Another process takes over the session, so that this host can no longer write to its tape.
-    let orphaned = OrphanedSession::new(&fixture);
-    let lease = fixture.store().lease(&orphaned.tape).await.unwrap().unwrap();
+    let orphaned = OrphanedSession::new(&environment);
+    let lease = environment.store().lease(&orphaned.tape).await.unwrap().unwrap();
     let owner_liveness = lease.owner.map(|owner| OwnerLiveness { owner, is_alive: false });
     let (now, expires_at) = (Timestamp::from_millis(0), lease.expires_at);
     orphaned
@@ -343,35 +335,35 @@ async fn x01_a_turn_that_cannot_be_settled_fails_with_its_run() {
     let served = turn.await.unwrap();
     assert!(matches!(served.outcome, Some(Outcome::Failed { .. })), "{served:?}");
     assert_eq!(served.error.unwrap().code(), "session-busy");
-    assert!(matches!(fixture.outcome(&event).await, Some(Outcome::Failed { .. })));
-    let runs = fixture.store().run_page(None, 10).await.unwrap();
+    assert!(matches!(environment.outcome(&event).await, Some(Outcome::Failed { .. })));
+    let runs = environment.store().run_page(None, 10).await.unwrap();
     assert_eq!(runs.iter().map(|run| run.status).collect::<Vec<_>>(), [RunStatus::Failed]);
     host.stop().await.unwrap();
-    fixture.assert_settled().await;
+    environment.assert_settled().await;
 }
 
 #[tokio::test]
 async fn x01_recovered_events_take_queue_slots_of_their_session() {
     let barrier = ReplyBarrier::new();
-    let fixture = HostFixture::in_memory();
-    let orphaned = OrphanedSession::new(&fixture);
+    let environment = TestEnvironment::in_memory();
+    let orphaned = OrphanedSession::new(&environment);
     // One has its turn, the others fill the queue.
     let events = ["one", "two", "three"].map(|text| session_message("desk", text));
     for event in &events {
         orphaned.accept_event(event, 0, json!({})).await;
     }
     let desk = Arc::new(TestChannel::with_waiting_callers("desk"));
-    let builder = fixture.host_builder().channel(&desk).plugin(blocking_echo_plugin(&barrier));
-    let host = builder.configure(|options| options.max_queued_events = 2).start().await;
+    let builder = environment.host().channel(&desk).plugin(blocking_echo_plugin(&barrier));
+    let host = builder.options(|options| options.max_queued_events = 2).start().await;
     host.listen(&["desk".into()]).await;
     barrier.reached().await;
     let one_more = session_message("desk", "four");
     assert_eq!(host.serve(one_more.clone()).await.unwrap_err(), HostError::QueueFull);
     barrier.release();
     for event in &events {
-        wait_until_settled(&fixture, event).await;
+        environment.wait_until_settled(event).await;
     }
     host.serve(one_more).await.expect("settled events release their queue slots");
     host.stop().await.unwrap();
-    fixture.assert_settled().await;
+    environment.assert_settled().await;
 }

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use capstan::protocol::{BlobHash, EventKey, JsonObject, OutboundMessage, RunId, TapeName, WorkspaceId};
-use capstan::tape::{
+use capstan_protocol::{BlobHash, EventKey, JsonObject, OutboundMessage, RunId, TapeName, WorkspaceId};
+use capstan_tape::{
     Batch, BlobStore, CommitReceipt, Entry, Fact, InFlightEvent, InboxRecord, InboxStore, IntegrityProblem,
     JournalStore, KeyValueRecord, KeyValueStore, LeaseRecord, LeaseStore, LedgerStore, MemoryStore, NamespaceRecord,
     OutboxId, OutboxRecord, OutboxStore, RunRecord, SettledEvent, StoreError, TapeRecord, TapeSlice,
