@@ -3,25 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan::Capstan;
-use capstan::hooks::HookRegistrar;
-use capstan::hooks::contracts::{ResultStream, RunApi, Runner};
-use capstan::hooks::points::ProvideRunners;
-use capstan::protocol::{Descriptor, Event, Outcome, PermissionSet, ResultBody, RunContext, RunnerCapabilities};
-use capstan::tape::MemoryStore;
+use capstan_hooks::HookRegistrar;
+use capstan_hooks::contracts::{ResultStream, RunApi, Runner};
+use capstan_hooks::points::ProvideRunners;
+use capstan_host::ResultLimits;
+use capstan_host::testing::{ClosurePlugin, TestEnvironment, TestHost};
+use capstan_protocol::{Descriptor, Event, Outcome, PermissionSet, ResultBody, RunContext, RunnerCapabilities};
+use capstan_tape::MemoryStore;
 use futures::{StreamExt as _, stream};
 use tokio::sync::Notify;
 
 use super::api_runner::action_runner_plugin;
-use super::support::{ClosurePlugin, TestConversation, results_plugin};
+use super::support::results_plugin;
 
 #[tokio::test]
 async fn a_stopped_host_releases_its_store_and_every_run() {
-    let workspace = tempfile::tempdir().unwrap();
     let store = Arc::new(MemoryStore::new());
     let weak_store = Arc::downgrade(&store);
-    let builder = Capstan::builder().workspace(workspace.path()).home(workspace.path()).store(store);
-    let host = builder.start().await.unwrap();
+    let host = TestEnvironment::with_store(store).host().start().await;
     host.serve(Event::message("cli", "local", "[[tool:help]]")).await.unwrap();
     host.stop().await.unwrap();
     assert!(weak_store.upgrade().is_none(), "a finished turn keeps nothing alive");
@@ -29,9 +28,7 @@ async fn a_stopped_host_releases_its_store_and_every_run() {
 
 #[tokio::test]
 async fn x01_a_repeated_event_gets_its_first_outcome_and_has_no_second_effect() {
-    let workspace = tempfile::tempdir().unwrap();
-    let builder = Capstan::builder().workspace(workspace.path()).home(workspace.path());
-    let host = builder.store(Arc::new(MemoryStore::new())).start().await.unwrap();
+    let host = TestHost::builder().start().await;
     let event = Event::message("cli", "local", "hello");
     let first = host.serve(event.clone()).await.unwrap();
     let head = host.tapes().list().await.unwrap()[0].head;
@@ -65,12 +62,12 @@ impl Runner for IdleRunner {
 async fn g10_an_idle_run_is_listed_as_open() {
     let notify = Arc::new(Notify::new());
     let runner: Arc<dyn Runner> = Arc::new(IdleRunner(Arc::clone(&notify)));
-    let plugin = ClosurePlugin("idle", move |hooks: &mut HookRegistrar| {
+    let plugin = ClosurePlugin::new("idle", move |hooks: &mut HookRegistrar| {
         let runner = Arc::clone(&runner);
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
     });
-    let conversation = TestConversation::with_plugin(plugin).await;
-    let store = conversation.host.tapes().store().clone();
+    let conversation = TestHost::builder().plugin(plugin).start().await;
+    let store = conversation.tapes().store().clone();
     let find_run = async {
         loop {
             match store.open_runs().collect().await.unwrap().pop() {
@@ -91,18 +88,18 @@ async fn g10_an_idle_run_is_listed_as_open() {
 #[tokio::test]
 async fn x05_the_error_of_a_failed_run_names_its_runner_or_the_reached_limit() {
     let panicking_runner = action_runner_plugin(PermissionSet::none(), |_, _| async { panic!("no more") });
-    let served = TestConversation::with_plugin(panicking_runner).await.send_message("go").await;
+    let served = TestHost::builder().plugin(panicking_runner).start().await.send_message("go").await;
     assert_eq!(served.error.unwrap().public_message(), "the runner builtin:agent crashed");
 
     let message = || ResultBody::MessageCompleted { content: "again".into(), provider_meta: Default::default() };
     let delta = || ResultBody::MessageDelta { delta: "x".repeat(2048) };
-    for (limit, value, results) in [
-        ("max_run_results", "3", vec![delta(); 4]),
-        ("max_run_result_bytes", "4096", vec![delta(); 4]),
-        ("max_run_entries", "3", vec![message(); 4]),
+    for (limit, set_limit, results) in [
+        ("max_run_results", (|limits| limits.count = 3) as fn(&mut ResultLimits), vec![delta(); 4]),
+        ("max_run_result_bytes", |limits| limits.total_bytes = 4096, vec![delta(); 4]),
+        ("max_run_entries", |limits| limits.entries = 3, vec![message(); 4]),
     ] {
-        let conversation =
-            TestConversation::new(|builder| builder.set(limit, value).plugin(results_plugin(results))).await;
+        let builder = TestHost::builder().options(|options| set_limit(&mut options.limits.results));
+        let conversation = builder.plugin(results_plugin(results)).start().await;
         let error = conversation.send_message("go").await.error.unwrap();
         assert_eq!(error.code(), "run-flooded");
         assert!(error.public_message().ends_with(&format!("(limit {limit})")), "{}", error.public_message());

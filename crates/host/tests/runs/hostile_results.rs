@@ -5,19 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use capstan::ServedEvent;
-use capstan::hooks::contracts::{ResultStream, RunApi, Runner};
-use capstan::hooks::points::ProvideRunners;
-use capstan::hooks::{HookRegistrar, Plugin};
-use capstan::protocol::{
+use capstan_hooks::contracts::{ResultStream, RunApi, Runner};
+use capstan_hooks::points::ProvideRunners;
+use capstan_hooks::{HookRegistrar, Plugin};
+use capstan_host::ServedEvent;
+use capstan_host::testing::{ClosurePlugin, TestEnvironment, TestHost};
+use capstan_protocol::{
     Descriptor, Event, JsonObject, PermissionSet, ResultBody, RunContext, RunResult, StateScope, TapeName,
 };
-use capstan::store::SqliteStore;
-use capstan::tape::{DefaultView, Entry, TapeSlice, View as _};
+use capstan_tape::{DefaultView, Entry, TapeSlice, View as _};
 use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
-
-use super::support::{ClosurePlugin, TestConversation};
 
 /// Limit on the number of results of a run.
 const MAX_RUN_RESULTS: u64 = 2000;
@@ -49,7 +47,7 @@ impl Runner for HostileRunner {
 
 fn hostile_plugin(hostile: HostileRunner) -> impl Plugin {
     let runner: Arc<dyn Runner> = Arc::new(hostile);
-    ClosurePlugin("hostile", move |hooks: &mut HookRegistrar| {
+    ClosurePlugin::new("hostile", move |hooks: &mut HookRegistrar| {
         let runner = Arc::clone(&runner);
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
     })
@@ -319,8 +317,8 @@ fn noted_counts(entries: &[Entry]) -> Value {
     Value::Object(counts.map(|(name, count)| (name.clone(), count.clone())).collect())
 }
 
-async fn session_tape(conversation: &TestConversation, served: &ServedEvent) -> (TapeName, Vec<Entry>) {
-    let tapes = conversation.host.tapes();
+async fn session_tape(conversation: &TestHost, served: &ServedEvent) -> (TapeName, Vec<Entry>) {
+    let tapes = conversation.tapes();
     let records = tapes.list().await.unwrap();
     let record = records.into_iter().find(|record| record.session.as_ref() == Some(&served.session)).unwrap();
     let entries = tapes.read(&record.name, &TapeSlice::all()).await.unwrap();
@@ -339,18 +337,17 @@ async fn x05_the_host_keeps_working_after_any_results_of_a_runner() {
         scripts.insert(name, script);
         expected.push((name, expected_end, expected_counts));
     }
-    let folder = tempfile::tempdir().unwrap();
-    let store = Arc::new(SqliteStore::open(folder.path().join("capstan.db")).unwrap());
     let hostile = hostile_plugin(HostileRunner { scripts, consumed: Arc::clone(&consumed) });
-    let configure = |builder: capstan::CapstanBuilder| {
-        let builder = builder.store(store).set("max_run_results", &MAX_RUN_RESULTS.to_string());
-        builder.set("max_run_result_bytes", &MAX_RUN_RESULT_BYTES.to_string()).plugin(hostile)
-    };
-    let conversation = TestConversation::new(configure).await;
+    let environment = TestEnvironment::on_disk();
+    let builder = environment.host().plugin(hostile).options(|options| {
+        options.limits.results.count = MAX_RUN_RESULTS;
+        options.limits.results.total_bytes = MAX_RUN_RESULT_BYTES as u64;
+    });
+    let conversation = builder.start().await;
 
     for (name, expected_end, expected_counts) in expected {
         consumed.store(0, Ordering::SeqCst);
-        let served = conversation.host.serve(Event::message("cli", name, name)).await.unwrap();
+        let served = conversation.serve(Event::message("cli", name, name)).await.unwrap();
         let code = served.error.as_ref().map(|error| error.code().to_string());
         match expected_end {
             Ok(text) => assert_eq!((served.output.as_str(), code), (text, None), "{name}"),
@@ -364,16 +361,16 @@ async fn x05_the_host_keeps_working_after_any_results_of_a_runner() {
         assert!(recorded_bytes < MAX_RUN_RESULT_BYTES + (1 << 20), "{name}: {recorded_bytes} bytes are recorded");
         assert!(consumed.load(Ordering::SeqCst) <= MAX_RUN_RESULTS + 1, "{name}: consumption of results is bounded");
 
-        let again = conversation.host.serve(Event::message("cli", name, "are you there?")).await.unwrap();
+        let again = conversation.serve(Event::message("cli", name, "are you there?")).await.unwrap();
         assert_eq!(again.output, "honest", "{name}: the session continues");
-        let window = conversation.host.tapes().window(&tape).await.unwrap();
+        let window = conversation.tapes().window(&tape).await.unwrap();
         let view = DefaultView.messages(&window);
         let calls = view.iter().flat_map(|message| &message.tool_calls).count();
         let outputs = view.iter().filter(|message| message.tool_call_id.is_some()).count();
         assert_eq!(calls, outputs, "{name}: every call of the view has its output");
     }
-    assert_eq!(conversation.host.tapes().verify().await.unwrap(), []);
-    let store = conversation.host.tapes().store();
+    assert_eq!(conversation.tapes().verify().await.unwrap(), []);
+    let store = conversation.tapes().store();
     assert!(
         store.in_flight_events(None).collect().await.unwrap().is_empty()
             && store.open_runs().collect().await.unwrap().is_empty()
@@ -400,11 +397,12 @@ async fn g04_a_runner_that_never_pauses_ends_at_its_deadline_and_others_continue
     for (name, script) in scripts {
         let hostile =
             hostile_plugin(HostileRunner { scripts: HashMap::from([(name, script)]), consumed: Arc::default() });
-        let configure = |builder: capstan::CapstanBuilder| {
-            builder.set("run_timeout_seconds", "1").set("max_run_results", "1000000").plugin(hostile)
-        };
-        let conversation = TestConversation::new(configure).await;
-        let host = &conversation.host;
+        let builder = TestHost::builder().plugin(hostile).options(|options| {
+            options.run_timeout = Duration::from_secs(1);
+            options.limits.results.count = 1_000_000;
+        });
+        let conversation = builder.start().await;
+        let host = &conversation;
         let busy = host.serve(Event::message("cli", "busy", name));
         let other = host.serve(Event::message("cli", "other", "hello"));
         let (busy, other) = tokio::join!(busy, other);

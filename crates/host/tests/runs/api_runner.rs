@@ -2,22 +2,21 @@
 
 use std::sync::Arc;
 
-use capstan::hooks::contracts::{
+use capstan_hooks::contracts::{
     ApiMethod, ChildRunCall, CommandCall, ModelCall, NewArtifact, PageRequest, RerankCall, ResultStream, RetrieveCall,
     RunApi, Runner,
 };
-use capstan::hooks::points::ProvideRunners;
-use capstan::hooks::{HookRegistrar, Plugin};
-use capstan::protocol::{
+use capstan_hooks::points::ProvideRunners;
+use capstan_hooks::{HookRegistrar, Plugin};
+use capstan_host::testing::{ClosurePlugin, TestHost};
+use capstan_policy::default_binding;
+use capstan_protocol::{
     ActionRequest, ApiError, ArtifactId, Binding, ChatMessage, Descriptor, EventId, JsonObject, PermissionSet,
     ResourcePolicy, ResultBody, RunContext, StatePolicy, StateScope, StorageArea, ToolCall,
 };
-use capstan_policy::default_binding;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _, stream};
 use serde_json::Value;
-
-use super::support::{ClosurePlugin, TestConversation};
 
 type RunnerAction = dyn Fn(RunContext, RunApi) -> BoxFuture<'static, ()> + Send + Sync;
 
@@ -48,7 +47,7 @@ where
 {
     let act: Arc<RunnerAction> = Arc::new(move |context, api| act(context, api).boxed());
     let runner: Arc<dyn Runner> = Arc::new(ActionRunner { permissions, act });
-    ClosurePlugin("driven", move |hooks: &mut HookRegistrar| {
+    ClosurePlugin::new("driven", move |hooks: &mut HookRegistrar| {
         let runner = Arc::clone(&runner);
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
     })
@@ -71,11 +70,8 @@ pub fn permissive_binding() -> Binding {
 }
 
 /// Conversation under [`permissive_binding`].
-pub async fn permissive_conversation(plugin: impl Plugin) -> TestConversation {
-    let conversation = TestConversation::with_plugin(plugin).await;
-    let host = &conversation.host;
-    host.bindings().save(&permissive_binding(), &host.runners()).await.unwrap();
-    conversation
+pub async fn permissive_conversation(plugin: impl Plugin) -> TestHost {
+    TestHost::builder().plugin(plugin).binding(permissive_binding()).start().await
 }
 
 /// Calls a method once, with `text` as its largest argument.

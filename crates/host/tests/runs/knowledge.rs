@@ -3,20 +3,21 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use capstan::hooks::contracts::{
+use capstan_hooks::contracts::{
     KnowledgeBase, KnowledgeError, KnowledgePassage, KnowledgeQuery, KnowledgeSource, RetrieveCall, RetrievedPage,
     RetrievedPassages, RunApi,
 };
-use capstan::hooks::points::ProvideKnowledge;
-use capstan::hooks::{HookRegistrar, Plugin};
-use capstan::protocol::{
+use capstan_hooks::points::ProvideKnowledge;
+use capstan_hooks::{HookRegistrar, Plugin};
+use capstan_host::testing::{ClosurePlugin, TestHost};
+use capstan_knowledge::{FolderKnowledge, FolderLimits};
+use capstan_protocol::{
     ApiError, ApiErrorCode, Binding, KnowledgeOperation, Outcome, PermissionSet, ResourceAccess, ResourcePolicy,
 };
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
 use super::api_runner::{action_runner_plugin, permissive_binding};
-use super::support::{ClosurePlugin, TestConversation};
 
 /// Folder with the files of a small handbook.
 fn handbook() -> tempfile::TempDir {
@@ -25,6 +26,20 @@ fn handbook() -> tempfile::TempDir {
     write("backup.md", "# Backups\nCopy the home to a safe place every night.\n\n# Restoring\nCopy it back.\n");
     write("rope.md", "The capstan winds the anchor rope.\n");
     folder
+}
+
+/// Knowledge base over a folder.
+fn knowledge_folder(id: &str, description: &str, folder: &tempfile::TempDir) -> Arc<dyn KnowledgeSource> {
+    let base = KnowledgeBase { id: id.to_owned(), description: description.to_owned() };
+    Arc::new(FolderKnowledge::new(base, folder.path().to_owned(), Vec::new(), FolderLimits::default()))
+}
+
+/// Plugin that provides these knowledge bases.
+fn folders_plugin(bases: Vec<Arc<dyn KnowledgeSource>>) -> impl Plugin {
+    ClosurePlugin::new("folders", move |hooks| {
+        let bases = bases.clone();
+        hooks.on_sync(ProvideKnowledge, move || Ok(Some(bases.clone())));
+    })
 }
 
 fn retrieve_call(base: &str, question: &str, limit: usize) -> RetrieveCall {
@@ -38,8 +53,8 @@ fn binding_with_knowledge(bases: ResourceAccess<KnowledgeOperation>) -> Binding 
     Binding { resource_policy, ..binding }
 }
 
-async fn save_binding(conversation: &TestConversation, binding: &Binding) {
-    let host = &conversation.host;
+async fn save_binding(conversation: &TestHost, binding: &Binding) {
+    let host = &conversation;
     host.bindings().save(binding, &host.runners()).await.unwrap();
 }
 
@@ -59,11 +74,9 @@ async fn run_with_handbook<T: Send + 'static>(
             *result_slot.lock().unwrap() = Some(value);
         }
     });
-    let conversation = TestConversation::new(|builder| {
-        let builder = builder.set("knowledge.docs.path", docs.path().to_str().unwrap());
-        builder.set("knowledge.notes.path", notes.path().to_str().unwrap()).plugin(plugin)
-    })
-    .await;
+    let bases_plugin =
+        folders_plugin(vec![knowledge_folder("docs", "docs", &docs), knowledge_folder("notes", "notes", &notes)]);
+    let conversation = TestHost::builder().plugin(bases_plugin).plugin(plugin).start().await;
     save_binding(&conversation, &binding_with_knowledge(bases)).await;
     assert_eq!(conversation.send_message("go").await.outcome, Some(Outcome::Silent));
     result.lock().unwrap().take().expect("the runner completed")
@@ -139,7 +152,7 @@ async fn k04_a_knowledge_base_is_queried_under_a_grant_only() {
 async fn k04_an_agent_searches_the_knowledge_bases_of_its_binding() {
     let docs = handbook();
     let conversation =
-        TestConversation::new(|builder| builder.set("knowledge.docs.path", docs.path().to_str().unwrap())).await;
+        TestHost::builder().plugin(folders_plugin(vec![knowledge_folder("docs", "docs", &docs)])).start().await;
     conversation.send_message("[[tool:knowledge.search query=\"anchor rope\"]] go").await;
     let view = conversation.view().await;
     let reply = view.iter().find(|line| line.starts_with("tool call_1")).unwrap();
@@ -157,7 +170,7 @@ async fn k04_an_agent_searches_the_knowledge_bases_of_its_binding() {
 
 #[tokio::test]
 async fn k04_an_agent_without_knowledge_bases_has_no_search_tool() {
-    let conversation = TestConversation::new(|builder| builder).await;
+    let conversation = TestHost::builder().start().await;
     assert!(!conversation.send_message(",help").await.output.contains("knowledge"));
     conversation.send_message("[[tool:knowledge.search query=rope]] go").await;
     let view = conversation.view().await;
@@ -167,12 +180,11 @@ async fn k04_an_agent_without_knowledge_bases_has_no_search_tool() {
 #[tokio::test]
 async fn k04_a_search_without_a_base_lists_the_available_ones() {
     let (docs, notes) = (handbook(), tempfile::tempdir().unwrap());
-    let conversation = TestConversation::new(|builder| {
-        let builder = builder.set("knowledge.docs.path", docs.path().to_str().unwrap());
-        let builder = builder.set("knowledge.docs.description", "the handbook");
-        builder.set("knowledge.notes.path", notes.path().to_str().unwrap())
-    })
-    .await;
+    let bases_plugin = folders_plugin(vec![
+        knowledge_folder("docs", "the handbook", &docs),
+        knowledge_folder("notes", "notes", &notes),
+    ]);
+    let conversation = TestHost::builder().plugin(bases_plugin).start().await;
     let listing = conversation.send_message(",knowledge.search query=rope").await.output;
     assert!(
         listing
@@ -203,7 +215,7 @@ where
 fn knowledge_plugin(
     retrieve: impl Fn(KnowledgeQuery) -> Result<RetrievedPassages, KnowledgeError> + Clone + Send + Sync + 'static,
 ) -> impl Plugin {
-    ClosurePlugin("knowledge", move |hooks: &mut HookRegistrar| {
+    ClosurePlugin::new("knowledge", move |hooks: &mut HookRegistrar| {
         let source: Arc<dyn KnowledgeSource> = Arc::new(FnKnowledgeSource(retrieve.clone()));
         hooks.on_sync(ProvideKnowledge, move || Ok(Some(vec![Arc::clone(&source)])));
     })
@@ -222,7 +234,7 @@ async fn retrieve_through_plugin(
             *result_slot.lock().unwrap() = Some(page);
         }
     });
-    let conversation = TestConversation::new(|builder| builder.plugin(runner).plugin(knowledge_plugin(retrieve))).await;
+    let conversation = TestHost::builder().plugin(runner).plugin(knowledge_plugin(retrieve)).start().await;
     assert_eq!(conversation.send_message("go").await.outcome, Some(Outcome::Silent));
     result.lock().unwrap().take().unwrap()
 }

@@ -20,8 +20,6 @@ mod lifecycle;
 mod parallel_tool_calls;
 #[path = "../platform/mod.rs"]
 mod platform;
-#[path = "../registers/mod.rs"]
-mod registers;
 mod restricted_grants;
 mod results;
 mod run_api;

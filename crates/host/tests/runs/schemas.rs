@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use capstan::hooks::contracts::{ResultStream, RunApi, Runner};
-use capstan::hooks::points::ProvideRunners;
-use capstan::hooks::{HookRegistrar, Plugin};
-use capstan::protocol::{
+use capstan_hooks::contracts::{ResultStream, RunApi, Runner};
+use capstan_hooks::points::ProvideRunners;
+use capstan_hooks::{HookRegistrar, Plugin};
+use capstan_host::testing::{ClosurePlugin, TestHost};
+use capstan_protocol::{
     ActionRequest, Content, ContentPart, Descriptor, Event, JsonObject, ResultBody, RunContext, RunResult, StateScope,
     Timestamp, ToolCall, ToolOutput, Usage,
 };
@@ -14,7 +15,7 @@ use capstan_testing::{ScriptedModel, ScriptedReply};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
-use super::support::{ClosurePlugin, FixedResultsRunner, TestConversation};
+use super::support::FixedResultsRunner;
 
 /// Contexts and results of the recorded runs, as JSON.
 #[derive(Default)]
@@ -47,7 +48,7 @@ impl<R: Runner> Runner for RecordingRunner<R> {
 fn recording_plugin(runner: impl Runner) -> (impl Plugin, Arc<Mutex<RecordedValues>>) {
     let recorded = Arc::new(Mutex::new(RecordedValues::default()));
     let runner: Arc<dyn Runner> = Arc::new(RecordingRunner { runner, recorded: Arc::clone(&recorded) });
-    let plugin = ClosurePlugin("recorded", move |hooks: &mut HookRegistrar| {
+    let plugin = ClosurePlugin::new("recorded", move |hooks: &mut HookRegistrar| {
         let runner = Arc::clone(&runner);
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
     });
@@ -91,7 +92,7 @@ async fn k01_contexts_and_results_of_the_built_in_agent_match_the_schemas() {
     ])
     .await;
     let (plugin, recorded) = recording_plugin(capstan_agent::Agent::new(capstan_agent::LoopOptions::default()));
-    let conversation = TestConversation::with_scripted_model(&model, plugin).await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(plugin).start().await;
     conversation.send_message("hello").await;
     conversation.send_message("work").await;
     let failed = conversation.send_message("fail").await;
@@ -102,7 +103,7 @@ async fn k01_contexts_and_results_of_the_built_in_agent_match_the_schemas() {
         "actor": {"id": "1", "name": "Ada"}, "subject": {"type": "group", "id": "g"},
         "delivery": {"chat_id": "g", "reply_to": "5"}
     }));
-    conversation.host.serve(joined.unwrap()).await.unwrap();
+    conversation.serve(joined.unwrap()).await.unwrap();
 
     let recorded = recorded.lock().unwrap();
     assert_eq!(recorded.contexts.len(), 4);
@@ -149,7 +150,7 @@ fn all_result_kinds() -> Vec<ResultBody> {
 #[tokio::test]
 async fn k02_every_result_type_matches_the_schema() {
     let (plugin, recorded) = recording_plugin(FixedResultsRunner(all_result_kinds()));
-    let conversation = TestConversation::with_plugin(plugin).await;
+    let conversation = TestHost::builder().plugin(plugin).start().await;
     assert_eq!(conversation.send_message("hi").await.output, "looking\n\ndone");
     let mut results = recorded.lock().unwrap().results.clone();
     let complete = RunResult {

@@ -1,11 +1,12 @@
 //! Child runs: the agent works on a fork of its tape.
 
-use capstan::protocol::{RunId, ToolOperation, ToolOutput};
-use capstan::tape::{ForkState, RunRecord, RunStatus, TapeSlice};
+use capstan_host::testing::TestHost;
+use capstan_protocol::{RunId, ToolOperation, ToolOutput};
+use capstan_tape::{ForkState, RunRecord, RunStatus, TapeSlice};
 use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
 use serde_json::{Value, json};
 
-use super::support::{TestConversation, test_tool, tool_replies, tools_plugin, with_scripted_model};
+use super::support::{test_tool, tool_replies, tools_plugin};
 
 fn subagent_call(arguments: Value) -> ScriptedReply {
     ScriptedReply::tool_calls([("call", "subagent", arguments)])
@@ -22,11 +23,11 @@ fn ends_with_tool_result(request: &Value) -> bool {
     request["messages"].as_array().unwrap().last().unwrap()["role"] == "tool"
 }
 
-async fn list_runs(conversation: &TestConversation) -> Vec<RunRecord> {
-    conversation.host.tapes().store().run_page(None, 10).await.unwrap()
+async fn list_runs(conversation: &TestHost) -> Vec<RunRecord> {
+    conversation.tapes().store().run_page(None, 10).await.unwrap()
 }
 
-async fn child_run(conversation: &TestConversation, parent: &RunId) -> RunRecord {
+async fn child_run(conversation: &TestHost, parent: &RunId) -> RunRecord {
     list_runs(conversation).await.into_iter().find(|run| run.parent.as_ref() == Some(parent)).expect("a child")
 }
 
@@ -41,7 +42,7 @@ async fn k04_a_subagent_runs_on_a_fork_and_its_reply_is_the_tool_result() {
         }
     })
     .await;
-    let conversation = TestConversation::with_scripted_model(&model, tools_plugin(Vec::new)).await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(tools_plugin(Vec::new)).start().await;
     let served = conversation.send_message("how many?").await;
     assert_eq!(served.output, "there are three");
     assert_eq!(tool_replies(model.requests().last().unwrap()), ["call: three"]);
@@ -54,7 +55,7 @@ async fn k04_a_subagent_runs_on_a_fork_and_its_reply_is_the_tool_result() {
     let parent = served.run_id.unwrap();
     let child = child_run(&conversation, &parent).await;
     assert_eq!((child.status, child.usage.unwrap().total_tokens), (RunStatus::Completed, Some(330)));
-    let tapes = conversation.host.tapes();
+    let tapes = conversation.tapes();
     let fork = tapes.record(&child.tape).await.unwrap().unwrap().fork.unwrap();
     assert_eq!((fork.parent, fork.state), (conversation.tape().await, ForkState::Discarded));
     let request = &model.requests()[1];
@@ -79,7 +80,7 @@ async fn k04_a_subagent_has_only_the_tools_it_is_granted() {
         }
     })
     .await;
-    let conversation = TestConversation::with_scripted_model(&model, tools_plugin(Vec::new)).await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(tools_plugin(Vec::new)).start().await;
     let served = conversation.send_message("go").await;
     assert_eq!(served.output, "done");
     let requests = model.requests();
@@ -106,7 +107,7 @@ async fn k04_subagents_nest_two_levels_deep() {
         }
     })
     .await;
-    let conversation = TestConversation::with_scripted_model(&model, tools_plugin(Vec::new)).await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(tools_plugin(Vec::new)).start().await;
     let served = conversation.send_message("x").await;
     assert!(served.output.contains("does not cover child runs"), "{}", served.output);
     assert_eq!(list_runs(&conversation).await.len(), 3);
@@ -123,7 +124,7 @@ async fn k04_steps_of_a_subagent_count_as_steps_of_its_parent() {
     })
     .await;
     let conversation =
-        TestConversation::new(|builder| with_scripted_model(builder, &model).set("max_steps", "4")).await;
+        TestHost::builder().scripted_model(&model).options(|options| options.limits.max_steps = 4).start().await;
     let served = conversation.send_message("go").await;
     assert_eq!(served.error.unwrap().code(), "max-steps");
     assert_eq!(model.requests().len(), 4, "steps of both runs");
@@ -142,17 +143,17 @@ async fn k04_a_subagent_is_cancelled_with_its_parent() {
         _ => ScriptedReply::text("half an answer").with_barrier(&model_barrier),
     })
     .await;
-    let conversation = TestConversation::with_scripted_model(&model, tools_plugin(Vec::new)).await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(tools_plugin(Vec::new)).start().await;
     let (served, ()) = tokio::join!(conversation.send_message("go"), async {
         barrier.reached().await;
-        conversation.host.cancel();
+        conversation.cancel();
     });
     assert_eq!(served.error.unwrap().code(), "run-cancelled");
     let child = child_run(&conversation, &served.run_id.unwrap()).await;
     assert_eq!(child.status, RunStatus::Cancelled);
-    let record = conversation.host.tapes().record(&child.tape).await.unwrap().unwrap();
+    let record = conversation.tapes().record(&child.tape).await.unwrap().unwrap();
     assert_eq!(record.fork.unwrap().state, ForkState::Discarded);
-    assert_eq!(conversation.host.tapes().store().open_runs().collect().await.unwrap(), []);
+    assert_eq!(conversation.tapes().store().open_runs().collect().await.unwrap(), []);
     barrier.release();
 }
 
@@ -170,7 +171,7 @@ async fn a10_subagents_of_one_step_run_in_parallel() {
         ]),
     })
     .await;
-    let conversation = TestConversation::with_scripted_model(&model, tools_plugin(Vec::new)).await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(tools_plugin(Vec::new)).start().await;
     let (served, ()) = tokio::join!(conversation.send_message("go"), async {
         first.reached().await;
         second.reached().await;
@@ -191,7 +192,7 @@ async fn a08_a_subagent_uses_the_model_of_its_session() {
         }
     })
     .await;
-    let conversation = TestConversation::with_scripted_model(&model, tools_plugin(Vec::new)).await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(tools_plugin(Vec::new)).start().await;
     conversation.send_message(",model openai:chosen").await;
     assert_eq!(conversation.send_message("go").await.output, "done");
     let models: Vec<Value> = model.requests().iter().map(|request| request["model"].clone()).collect();
@@ -226,7 +227,7 @@ async fn a10_artifacts_of_a_subagent_are_readable_by_its_parent_and_siblings() {
     .await;
     let long =
         tools_plugin(|| vec![test_tool("long", |_, _| async { Ok(ToolOutput::ok("the whole of it ".repeat(5000))) })]);
-    let conversation = TestConversation::with_scripted_model(&model, long).await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(long).start().await;
     conversation.send_message("go").await;
     let requests = model.requests();
     for reader in [4, 6] {

@@ -3,16 +3,18 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use capstan::hooks::Plugin;
-use capstan::hooks::contracts::{ToolContext, ToolEffect};
-use capstan::protocol::{JsonObject, ToolOutput};
-use capstan::tape::{Entry, EntryKind};
+use capstan_hooks::Plugin;
+use capstan_hooks::contracts::{ToolContext, ToolEffect};
+use capstan_host::testing::TestHost;
+use capstan_protocol::{JsonObject, ToolOutput};
+use capstan_tape::{Entry, EntryKind};
 use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
 use serde_json::json;
 use tokio::sync::Barrier;
 
-use super::support::{TestConversation, test_tool, tool_replies, tools_plugin, with_scripted_model};
+use super::support::{test_tool, tool_replies, tools_plugin};
 
 fn tool_calls_reply(names: &[&str]) -> ScriptedReply {
     let ids: Vec<String> = (1..=names.len()).map(|number| format!("call_{number}")).collect();
@@ -41,7 +43,7 @@ async fn a10_read_only_calls_run_in_parallel() {
         });
         vec![meet.with_read_only()]
     });
-    let conversation = TestConversation::with_scripted_model(&model, plugin).await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(plugin).start().await;
     assert_eq!(conversation.send_message("go").await.output, "done");
     assert_eq!(tool_replies(&model.requests()[1]), ["call_1: met", "call_2: met", "call_3: met"]);
 }
@@ -72,7 +74,8 @@ async fn a10_calls_with_equal_ids_get_their_own_results_in_any_order() {
         let calls = ScriptedReply::tool_calls([(id, "slow", json!({})), (id, "quick", json!({}))]);
         let model = ScriptedModel::start(vec![calls, ScriptedReply::text("done")]).await;
         let barrier = ReplyBarrier::new();
-        let conversation = TestConversation::with_scripted_model(&model, slow_and_quick_tools(&barrier)).await;
+        let conversation =
+            TestHost::builder().scripted_model(&model).plugin(slow_and_quick_tools(&barrier)).start().await;
         let (served, ()) = tokio::join!(conversation.send_message("go"), async {
             barrier.reached().await;
             while answered_call_ids(&conversation.entries().await).is_empty() {
@@ -93,7 +96,7 @@ async fn a10_calls_with_equal_ids_get_their_own_results_in_any_order() {
 async fn a10_results_are_recorded_on_completion_and_sent_in_call_order() {
     let model = ScriptedModel::start(vec![tool_calls_reply(&["slow", "quick"]), ScriptedReply::text("done")]).await;
     let barrier = ReplyBarrier::new();
-    let conversation = TestConversation::with_scripted_model(&model, slow_and_quick_tools(&barrier)).await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(slow_and_quick_tools(&barrier)).start().await;
     let (served, ()) = tokio::join!(conversation.send_message("go"), async {
         barrier.reached().await;
         while answered_call_ids(&conversation.entries().await) != ["call_2"] {
@@ -107,10 +110,7 @@ async fn a10_results_are_recorded_on_completion_and_sent_in_call_order() {
 }
 
 /// Tool that returns the number of calls on the tape while it runs.
-fn counting_tool(
-    name: &'static str,
-    conversation: &Arc<OnceLock<TestConversation>>,
-) -> capstan::hooks::contracts::FnTool {
+fn counting_tool(name: &'static str, conversation: &Arc<OnceLock<TestHost>>) -> capstan_hooks::contracts::FnTool {
     let conversation = Arc::clone(conversation);
     test_tool(name, move |_, _| {
         let conversation = Arc::clone(&conversation);
@@ -136,7 +136,7 @@ async fn x02_a_call_is_recorded_before_it_is_made_unless_it_is_read_only() {
     let plugin = tools_plugin(move || {
         vec![counting_tool("reader", &tool_cell).with_read_only(), counting_tool("writer", &tool_cell)]
     });
-    let conversation = TestConversation::with_scripted_model(&model, plugin).await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(plugin).start().await;
     let conversation = conversation_cell.get_or_init(|| conversation);
     assert_eq!(conversation.send_message("go").await.output, "done");
     let results: Vec<_> = model.requests()[1..].iter().map(|request| tool_replies(request).pop().unwrap()).collect();
@@ -170,7 +170,7 @@ async fn a10_effects_on_the_same_resource_keep_the_models_order() {
             counting("look").with_read_only(),
         ]
     });
-    let conversation = TestConversation::with_scripted_model(&model, plugin).await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(plugin).start().await;
     conversation.send_message("go").await;
     assert_eq!(tool_replies(&model.requests()[1]), ["call_1: number 0", "call_2: number 1", "call_3: number 2"]);
 }
@@ -195,13 +195,13 @@ async fn p13_a_run_cancelled_between_two_results_leaves_a_valid_tape() {
             quick.with_effect(|_, _| ToolEffect::Writes("quick".to_owned())),
         ]
     });
-    let conversation = TestConversation::with_scripted_model(&model, plugin).await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(plugin).start().await;
     let (served, ()) = tokio::join!(conversation.send_message("go"), async {
         barrier.reached().await;
         while answered_call_ids(&conversation.entries().await).is_empty() {
             tokio::task::yield_now().await;
         }
-        conversation.host.cancel();
+        conversation.cancel();
     });
     assert_eq!(served.error.unwrap().code(), "run-cancelled");
     let view = conversation.view().await;
@@ -229,10 +229,12 @@ async fn a10_a_tool_that_times_out_is_ended_and_the_model_is_notified() {
             }
         })]
     });
-    let conversation = TestConversation::new(|builder| {
-        with_scripted_model(builder, &model).set("tool_timeout_seconds", "1").plugin(plugin)
-    })
-    .await;
+    let conversation = TestHost::builder()
+        .scripted_model(&model)
+        .options(|options| options.limits.tool_timeout = Duration::from_secs(1))
+        .plugin(plugin)
+        .start()
+        .await;
     assert_eq!(conversation.send_message("go").await.output, "sorry");
     let reply = "call_1: the tool did not answer within 1 seconds and was ended; what it did is not known";
     assert_eq!(tool_replies(&model.requests()[1]), [reply]);

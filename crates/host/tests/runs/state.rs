@@ -2,25 +2,24 @@
 
 use std::sync::{Arc, Mutex};
 
-use capstan::hooks::contracts::{ChildRunCall, NewArtifact, ResultStream, RunApi, Runner};
-use capstan::hooks::points::ProvideRunners;
-use capstan::hooks::{HookRegistrar, Plugin};
-use capstan::protocol::{
+use capstan_hooks::contracts::{ChildRunCall, NewArtifact, ResultStream, RunApi, Runner};
+use capstan_hooks::points::ProvideRunners;
+use capstan_hooks::{HookRegistrar, Plugin};
+use capstan_host::state_admin::{StateAdmin, StateAdminError};
+use capstan_host::testing::{ClosurePlugin, TestEnvironment, TestHost};
+use capstan_policy::default_binding;
+use capstan_protocol::Clock;
+use capstan_protocol::{
     ApiErrorCode, Binding, BlobHash, Descriptor, Event, JsonObject, Outcome, PermissionSet, ResultBody, RunContext,
     RunResult, StateLimits, StatePolicy, StateScope, StorageArea,
 };
-use capstan::store::SqliteStore;
-use capstan::tape::TapeAddress;
-use capstan_host::state_admin::{StateAdmin, StateAdminError};
-use capstan_policy::default_binding;
-use capstan_protocol::Clock;
+use capstan_tape::TapeAddress;
 use futures::future::join_all;
 use futures::{StreamExt as _, stream};
 use serde_json::json;
 use tokio::sync::Barrier;
 
 use super::api_runner::{action_runner_plugin, permissive_binding, permissive_conversation};
-use super::support::{ClosurePlugin, TestConversation};
 
 /// Runner that yields a value for each key, and replies with the value it reads for the last one.
 struct StateKeysRunner(&'static [&'static str]);
@@ -47,23 +46,21 @@ impl Runner for StateKeysRunner {
 }
 
 fn state_plugin(keys: &'static [&'static str]) -> impl Plugin {
-    ClosurePlugin("state", move |hooks: &mut HookRegistrar| {
+    ClosurePlugin::new("state", move |hooks: &mut HookRegistrar| {
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::new(StateKeysRunner(keys)) as Arc<dyn Runner>])));
     })
 }
 
 /// Conversation with [`StateKeysRunner`] under a binding that allows `max_keys` keys.
-async fn conversation_with_key_limit(keys: &'static [&'static str], max_keys: u64) -> TestConversation {
-    let conversation = TestConversation::with_plugin(state_plugin(keys)).await;
+async fn conversation_with_key_limit(keys: &'static [&'static str], max_keys: u64) -> TestHost {
     let limits = StateLimits { keys: max_keys, ..StateLimits::default() };
     let state_policy = StatePolicy { enabled: true, limits, ..StatePolicy::default() };
     let binding = Binding { state_policy, ..default_binding() };
-    conversation.host.bindings().save(&binding, &conversation.host.runners()).await.unwrap();
-    conversation
+    TestHost::builder().plugin(state_plugin(keys)).binding(binding).start().await
 }
 
-async fn stored_keys(conversation: &TestConversation) -> Vec<String> {
-    let store = conversation.host.tapes().store();
+async fn stored_keys(conversation: &TestHost) -> Vec<String> {
+    let store = conversation.tapes().store();
     let Some(namespace) = store.namespaces("state:").collect().await.unwrap().pop() else { return Vec::new() };
     let records = store.key_value_page(&namespace.space, None, 100).await.unwrap();
     records.into_iter().map(|record| record.key).collect()
@@ -81,10 +78,10 @@ async fn g06_earlier_updates_of_a_run_count_towards_its_limits() {
     let conversation = conversation_with_key_limit(&["a", "b", "c", "a"], 2).await;
     conversation.send_message("go").await;
     assert_eq!(stored_keys(&conversation).await, ["a", "b"], "a third key exceeds the limit, an existing key does not");
-    let tapes = conversation.host.tapes().list().await.unwrap();
+    let tapes = conversation.tapes().list().await.unwrap();
     let session = tapes.iter().find(|tape| tape.session.as_ref().is_some_and(|s| s.as_str() == "cli:local")).unwrap();
-    let entries = conversation.host.tapes().read(&session.name, &capstan::tape::TapeSlice::all()).await.unwrap();
-    let names: Vec<&str> = entries.iter().filter_map(capstan::tape::Entry::name).collect();
+    let entries = conversation.tapes().read(&session.name, &capstan_tape::TapeSlice::all()).await.unwrap();
+    let names: Vec<&str> = entries.iter().filter_map(capstan_tape::Entry::name).collect();
     let count = |name: &str| names.iter().filter(|known| **known == name).count();
     assert_eq!((count("state.changed"), count("result.dropped")), (3, 1));
 }
@@ -106,10 +103,8 @@ async fn g06_namespace_limits_apply_to_all_runs_together() {
             recorded.lock().unwrap().extend(state.err());
         }
     });
-    let folder = tempfile::tempdir().unwrap();
-    let store = Arc::new(SqliteStore::open(folder.path().join("capstan.db")).unwrap());
-    let conversation = TestConversation::new(|builder| builder.plugin(plugin).store(store)).await;
-    let host = &conversation.host;
+    let conversation = TestEnvironment::on_disk().host().plugin(plugin).start().await;
+    let host = &conversation;
     let limits = StateLimits { keys: 3, ..StateLimits::default() };
     let binding =
         Binding { state_policy: StatePolicy { limits, ..permissive_binding().state_policy }, ..permissive_binding() };
@@ -150,14 +145,14 @@ impl Runner for StateUpdateRunner {
 #[tokio::test]
 async fn g06_updates_of_open_runs_count_towards_the_namespace_limits() {
     let barrier = Arc::new(Barrier::new(4));
-    let plugin = ClosurePlugin("yields", move |hooks: &mut HookRegistrar| {
+    let plugin = ClosurePlugin::new("yields", move |hooks: &mut HookRegistrar| {
         let barrier = Arc::clone(&barrier);
         hooks.on_sync(ProvideRunners, move || {
             Ok(Some(vec![Arc::new(StateUpdateRunner(barrier.clone())) as Arc<dyn Runner>]))
         });
     });
-    let conversation = TestConversation::with_plugin(plugin).await;
-    let host = &conversation.host;
+    let conversation = TestHost::builder().plugin(plugin).start().await;
+    let host = &conversation;
     let limits = StateLimits { keys: 1, ..StateLimits::default() };
     let binding =
         Binding { state_policy: StatePolicy { limits, ..permissive_binding().state_policy }, ..permissive_binding() };
@@ -168,8 +163,8 @@ async fn g06_updates_of_open_runs_count_towards_the_namespace_limits() {
     assert_eq!(stored_keys(&conversation).await.len(), 1);
     let mut event_names = Vec::new();
     for tape in host.tapes().list().await.unwrap() {
-        let entries = host.tapes().read(&tape.name, &capstan::tape::TapeSlice::all()).await.unwrap();
-        event_names.extend(entries.iter().filter_map(capstan::tape::Entry::name).map(str::to_owned));
+        let entries = host.tapes().read(&tape.name, &capstan_tape::TapeSlice::all()).await.unwrap();
+        event_names.extend(entries.iter().filter_map(capstan_tape::Entry::name).map(str::to_owned));
     }
     let count = |name: &str| event_names.iter().filter(|known| *known == name).count();
     assert_eq!((count("state.changed"), count("result.dropped")), (1, 3), "each dropped update is recorded");
@@ -196,13 +191,13 @@ async fn g06_a_child_run_shares_the_state_of_its_session() {
     let served = conversation.send_message("go").await;
     assert_eq!(served.outcome, Some(Outcome::Silent), "{:?}", served.error);
     assert_eq!(child_value.lock().unwrap().take(), Some(json!(1)));
-    assert_eq!(conversation.host.tapes().store().namespaces("state:").collect().await.unwrap().len(), 1);
+    assert_eq!(conversation.tapes().store().namespaces("state:").collect().await.unwrap().len(), 1);
 }
 
 /// State administration of the operator.
-fn state_admin(conversation: &TestConversation) -> StateAdmin {
+fn state_admin(conversation: &TestHost) -> StateAdmin {
     let system = TapeAddress { workspace: "w".into(), session: "system".into() };
-    StateAdmin::new(conversation.host.tapes().clone(), Clock::system(), system)
+    StateAdmin::new(conversation.tapes().clone(), Clock::system(), system)
 }
 
 #[tokio::test]
@@ -230,8 +225,8 @@ async fn g06_a_too_deeply_nested_value_is_rejected_by_state_administration() {
 }
 
 /// Blob hashes of the stored contents, in the order of their names.
-async fn storage_blobs(conversation: &TestConversation) -> Vec<BlobHash> {
-    let store = conversation.host.tapes().store();
+async fn storage_blobs(conversation: &TestHost) -> Vec<BlobHash> {
+    let store = conversation.tapes().store();
     let Some(namespace) = store.namespaces("storage:").collect().await.unwrap().pop() else { return Vec::new() };
     let records = store.key_value_page(&namespace.space, None, 100).await.unwrap();
     records.iter().map(|record| BlobHash::new(record.value["own"].as_str().unwrap())).collect()
@@ -255,7 +250,7 @@ async fn g06_deleting_a_name_removes_its_content_and_keeps_equal_contents() {
         assert_eq!(api.storage.get(area, "two").await.unwrap().content, content());
     });
     let conversation = permissive_conversation(plugin).await;
-    let store = conversation.host.tapes().store();
+    let store = conversation.tapes().store();
     let blobs_exist = async |blobs: &[BlobHash]| {
         let mut exist = Vec::new();
         for blob in blobs {
@@ -272,7 +267,7 @@ async fn g06_deleting_a_name_removes_its_content_and_keeps_equal_contents() {
     let served = conversation.send_message("delete").await;
     assert_eq!(served.outcome, Some(Outcome::Silent), "{:?}", served.error);
     assert_eq!(blobs_exist(&second).await, [false, true]);
-    let artifact = capstan::tape::blob_hash(b"the same");
+    let artifact = capstan_tape::blob_hash(b"the same");
     assert!(store.blob(&artifact).await.unwrap().is_some(), "the artifact with equal content remains");
     let admin = state_admin(&conversation);
     let summary = admin.list().await.unwrap().remove(0);

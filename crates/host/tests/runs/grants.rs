@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
-use capstan::hooks::contracts::ApiMethod;
-use capstan::protocol::{
+use capstan_hooks::contracts::ApiMethod;
+use capstan_policy::{EventScope, compute_grant, default_binding};
+use capstan_protocol::{
     AllowList, ApiErrorCode, ArtifactOperation, Binding, EventOperation, HistoryOperation, KnowledgeOperation,
     ModelOperation, OperationSet, PermissionSet, ReadScope, ResourceAccess, ResourceOperation, ResourcePolicy,
     StatePolicy, StateScope, StorageArea, TapeAccess, ToolOperation,
 };
-use capstan_policy::{EventScope, compute_grant, default_binding};
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 use proptest::strategy::ValueTree as _;

@@ -2,18 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use capstan::hooks::Plugin;
-use capstan::hooks::contracts::{ApiMethod, ChildRunCall, RunApi};
-use capstan::protocol::{ApiError, ApiErrorCode, Event, Outcome, PermissionSet, ToolCall};
-use capstan::tape::Entry;
+use capstan_hooks::Plugin;
+use capstan_hooks::contracts::{ApiMethod, ChildRunCall, RunApi};
+use capstan_host::testing::TestHost;
+use capstan_protocol::{ApiError, ApiErrorCode, Event, Outcome, PermissionSet, ToolCall};
+use capstan_tape::Entry;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::api_runner::{action_runner_plugin, call_method, permissive_conversation};
-use super::support::{TestConversation, test_tool, tools_plugin};
+use super::support::{test_tool, tools_plugin};
 
 /// Result of one call of each method.
 type AttemptResults = Arc<Mutex<BTreeMap<ApiMethod, Result<(), ApiError>>>>;
@@ -39,14 +41,14 @@ fn assert_refused(attempts: &AttemptResults, code: ApiErrorCode, exceptions: &[A
 }
 
 /// Data of the recorded refusals.
-async fn refused_calls(conversation: &TestConversation) -> Vec<Value> {
+async fn refused_calls(conversation: &TestHost) -> Vec<Value> {
     let entries = conversation.entries().await;
     let refusals = entries.iter().filter(|entry| entry.name() == Some("api.refused"));
     refusals.inspect(|entry| assert!(entry.is_hidden())).map(|entry: &Entry| entry.payload["data"].clone()).collect()
 }
 
 /// Asserts that a refusal with `code` is recorded for every method except `exceptions`.
-async fn assert_refusals_recorded(conversation: &TestConversation, code: ApiErrorCode, exceptions: &[ApiMethod]) {
+async fn assert_refusals_recorded(conversation: &TestHost, code: ApiErrorCode, exceptions: &[ApiMethod]) {
     let refusals = refused_calls(conversation).await;
     for method in ApiMethod::METHODS.iter().filter(|method| !exceptions.contains(method)) {
         let is_refusal = |data: &&Value| data["method"] == method.as_str() && data["code"] == code.to_string();
@@ -163,16 +165,16 @@ async fn k04_the_handle_of_another_active_run_is_refused() {
     let conversation = permissive_conversation(plugin).await;
     let act = async {
         has_started.acquire().await.unwrap().forget();
-        let thief = conversation.host.serve(Event::message("cli", "another", "thief")).await.unwrap();
+        let thief = conversation.serve(Event::message("cli", "another", "thief")).await.unwrap();
         is_done.add_permits(1);
         thief
     };
     let (victim, thief) = tokio::join!(conversation.send_message("victim"), act);
     assert_eq!((victim.outcome, thief.outcome), (Some(Outcome::Silent), Some(Outcome::Silent)));
     assert_refused(&attempts, ApiErrorCode::Unauthorized, &[]);
-    let store = conversation.host.tapes().store();
+    let store = conversation.tapes().store();
     let run = store.run(&victim.run_id.unwrap()).await.unwrap().unwrap();
-    let entries = conversation.host.tapes().read(&run.tape, &capstan::tape::TapeSlice::all()).await.unwrap();
+    let entries = conversation.tapes().read(&run.tape, &capstan_tape::TapeSlice::all()).await.unwrap();
     let refusals = entries.iter().filter(|entry| entry.name() == Some("api.refused")).count();
     assert_eq!(refusals, ApiMethod::METHODS.len(), "refusals are recorded on the tape of the handle");
 }
@@ -185,7 +187,11 @@ async fn k04_a_run_past_its_deadline_is_refused_every_method() {
         handle.store(api);
         std::future::pending()
     });
-    let conversation = TestConversation::new(|builder| builder.plugin(plugin).set("run_timeout_seconds", "1")).await;
+    let conversation = TestHost::builder()
+        .plugin(plugin)
+        .options(|options| options.run_timeout = Duration::from_secs(1))
+        .start()
+        .await;
     let served = conversation.send_message("go").await;
     assert_eq!(served.error.unwrap().code(), "run-timeout");
     call_all_methods(&leaked.api(), "x", &attempts).await;
@@ -228,7 +234,7 @@ async fn k04_a_cancelled_run_is_refused_every_method() {
     let conversation = permissive_conversation(plugin).await;
     let cancel = async {
         has_started.acquire().await.unwrap().forget();
-        conversation.host.cancel();
+        conversation.cancel();
     };
     let (served, ()) = tokio::join!(conversation.send_message("go"), cancel);
     assert_eq!(served.outcome, Some(Outcome::Cancelled));
@@ -256,7 +262,7 @@ async fn k04_a_spawned_call_ends_with_its_run() {
             *task_slot.lock().unwrap() = Some(call);
         }
     });
-    let conversation = TestConversation::new(|builder| builder.plugin(plugin).plugin(slow)).await;
+    let conversation = TestHost::builder().plugin(plugin).plugin(slow).start().await;
     conversation.send_message("go").await;
     let call = task.lock().unwrap().take().unwrap();
     assert_eq!(call.await.unwrap().unwrap_err().code, ApiErrorCode::Unauthorized);
@@ -301,7 +307,7 @@ async fn k04_too_many_parallel_calls_are_refused_as_retryable() {
         }
     });
     let slow = tools_plugin(|| vec![test_tool("slow", |_, _| std::future::pending())]);
-    let conversation = TestConversation::new(|builder| builder.plugin(plugin).plugin(slow)).await;
+    let conversation = TestHost::builder().plugin(plugin).plugin(slow).start().await;
     assert_eq!(conversation.send_message("go").await.outcome, Some(Outcome::Silent));
     assert_refused(&attempts, ApiErrorCode::RateLimited, &[]);
     assert!(attempts.lock().unwrap().values().all(|result| result.as_ref().unwrap_err().retryable));
@@ -323,7 +329,8 @@ async fn k04_a_flood_of_calls_is_refused_with_a_bounded_record() {
             }
         }
     });
-    let conversation = TestConversation::new(|builder| builder.plugin(plugin).set("api_calls_per_second", "5")).await;
+    let conversation =
+        TestHost::builder().plugin(plugin).options(|options| options.limits.api.calls_per_second = 5).start().await;
     assert_eq!(conversation.send_message("go").await.outcome, Some(Outcome::Silent));
     let refusals = refused_calls(&conversation).await;
     assert_eq!(refusals.len(), 101);

@@ -2,48 +2,46 @@
 
 use std::sync::{Arc, Mutex};
 
-use capstan::hooks::args::{PendingToolCall, ToolOutcome};
-use capstan::hooks::points::{AfterToolCall, BeforeToolCall, ToolCallVerdict};
-use capstan::hooks::{HookRegistrar, Plugin};
-use capstan::protocol::{ApprovalDecision, ApprovalRule, Binding, JsonObject, ResourcePolicy};
+use capstan_hooks::args::{PendingToolCall, ToolOutcome};
+use capstan_hooks::points::{AfterToolCall, BeforeToolCall, ToolCallVerdict};
+use capstan_hooks::{HookRegistrar, Plugin};
+use capstan_host::testing::{ClosurePlugin, TestHost};
+use capstan_protocol::{ApprovalDecision, ApprovalRule, Binding, JsonObject, ResourcePolicy};
 use serde_json::Value;
 
 use super::api_runner::permissive_binding;
-use super::support::{ClosurePlugin, TestConversation};
 
 fn approval_rule(tool: &str, containing: Option<&str>, decision: ApprovalDecision) -> ApprovalRule {
     ApprovalRule { tool: tool.to_owned(), containing: containing.map(str::to_owned), decision }
 }
 
 /// Conversation under a binding with these rules.
-async fn conversation_with_rules(rules: Vec<ApprovalRule>, plugin: impl Plugin) -> TestConversation {
-    let conversation = TestConversation::with_plugin(plugin).await;
+async fn conversation_with_rules(rules: Vec<ApprovalRule>, plugin: impl Plugin) -> TestHost {
     let resource_policy = ResourcePolicy { approvals: rules, ..ResourcePolicy::default() };
     let binding = Binding { resource_policy, ..permissive_binding() };
-    conversation.host.bindings().save(&binding, &conversation.host.runners()).await.unwrap();
-    conversation
+    TestHost::builder().plugin(plugin).binding(binding).start().await
 }
 
 fn noop_plugin() -> impl Plugin {
-    ClosurePlugin("nothing", |_: &mut HookRegistrar| {})
+    ClosurePlugin::new("nothing", |_: &mut HookRegistrar| {})
 }
 
 /// Data of the recorded refusals: method, code and detail.
-async fn refused_calls(conversation: &TestConversation) -> Vec<Value> {
+async fn refused_calls(conversation: &TestHost) -> Vec<Value> {
     let entries = conversation.entries().await;
     let refusals = entries.iter().filter(|entry| entry.name() == Some("api.refused"));
     refusals.inspect(|entry| assert!(entry.is_hidden())).map(|entry| entry.payload["data"].clone()).collect()
 }
 
 /// Tool result that the model received for its call.
-async fn tool_reply(conversation: &TestConversation) -> String {
+async fn tool_reply(conversation: &TestHost) -> String {
     let view = conversation.view().await;
     view.into_iter().rfind(|line| line.starts_with("tool call_1: ")).unwrap()
 }
 
 const WRITE_COMMAND: &str = "[[tool:bash cmd=\"echo done > done.txt\"]] go";
 
-fn has_written(conversation: &TestConversation) -> bool {
+fn has_written(conversation: &TestHost) -> bool {
     conversation.workspace().join("done.txt").exists()
 }
 
@@ -109,7 +107,7 @@ async fn a11_a_subagent_follows_the_rules_of_its_parent_run() {
 async fn a11_rules_apply_to_the_arguments_that_a_hook_substitutes() {
     let outcomes = Arc::new(Mutex::new(Vec::new()));
     let recorded = Arc::clone(&outcomes);
-    let plugin = ClosurePlugin("changes", move |hooks: &mut HookRegistrar| {
+    let plugin = ClosurePlugin::new("changes", move |hooks: &mut HookRegistrar| {
         let recorded = Arc::clone(&recorded);
         hooks.on(BeforeToolCall, |_: PendingToolCall| async move {
             let command = ("cmd".to_owned(), Value::from("touch done.txt # secretly"));
@@ -130,7 +128,7 @@ async fn a11_rules_apply_to_the_arguments_that_a_hook_substitutes() {
 
 #[tokio::test]
 async fn a11_an_invalid_rule_is_rejected_when_the_binding_is_saved() {
-    let conversation = TestConversation::with_plugin(noop_plugin()).await;
+    let conversation = TestHost::builder().plugin(noop_plugin()).start().await;
     for invalid in [
         approval_rule("", None, ApprovalDecision::Deny),
         approval_rule("bash", Some(""), ApprovalDecision::Deny),
@@ -138,7 +136,7 @@ async fn a11_an_invalid_rule_is_rejected_when_the_binding_is_saved() {
     ] {
         let resource_policy = ResourcePolicy { approvals: vec![invalid.clone()], ..ResourcePolicy::default() };
         let binding = Binding { resource_policy, ..permissive_binding() };
-        let refused = conversation.host.bindings().save(&binding, &conversation.host.runners()).await.unwrap_err();
+        let refused = conversation.bindings().save(&binding, &conversation.runners()).await.unwrap_err();
         assert_eq!(refused.code(), "binding-invalid", "{invalid:?}");
     }
 }

@@ -2,19 +2,20 @@
 
 use std::sync::{Arc, Mutex};
 
-use capstan::hooks::contracts::{ModelCall, PageRequest, RunApi};
-use capstan::protocol::{
+use capstan_hooks::contracts::{ModelCall, PageRequest, RunApi};
+use capstan_host::testing::TestHost;
+use capstan_protocol::{
     ApiErrorCode, Binding, ChatMessage, Event, EventId, MessageRole, Outcome, PermissionSet, ReadScope, ResourceAccess,
     ResourcePolicy, StateScope, StorageArea, ToolCall, ToolOutput,
 };
-use capstan::tape::{EntryKind, EntryOrder};
+use capstan_tape::{EntryKind, EntryOrder};
 use serde_json::json;
 
 use super::api_runner::{action_runner_plugin, permissive_binding, permissive_conversation};
-use super::support::{TestConversation, test_tool, tools_plugin};
+use super::support::{test_tool, tools_plugin};
 
 /// Runs `act` with the API of a run that has all permissions.
-async fn run_with_api<F>(act: impl Fn(RunApi) -> F + Send + Sync + 'static) -> TestConversation
+async fn run_with_api<F>(act: impl Fn(RunApi) -> F + Send + Sync + 'static) -> TestHost
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -43,7 +44,7 @@ async fn g06_state_is_set_read_listed_and_deleted() {
         assert_eq!(api.state.get(scope, "b").await.unwrap(), Some(json!({"of": "b"})));
         assert_eq!(api.state.get(StateScope::Workspace, "b").await.unwrap(), None, "scopes are separate");
         let first = api.state.list(scope, None, 2).await.unwrap();
-        let keys = |items: &[capstan::hooks::contracts::StateEntry]| -> Vec<String> {
+        let keys = |items: &[capstan_hooks::contracts::StateEntry]| -> Vec<String> {
             items.iter().map(|item| item.key.clone()).collect()
         };
         assert_eq!(keys(&first.items), ["a", "b"]);
@@ -143,8 +144,8 @@ async fn k05_reading_another_conversation_needs_workspace_reach() {
         });
         let conversation = permissive_conversation(plugin).await;
         let first = Event { event_id: "first".into(), ..Event::message("cli", "one", "first") };
-        conversation.host.serve(first).await.unwrap();
-        conversation.host.serve(Event::message("cli", "two", "second")).await.unwrap();
+        conversation.serve(first).await.unwrap();
+        conversation.serve(Event::message("cli", "two", "second")).await.unwrap();
         let (page, (search, events), event) = results.lock().unwrap().take().unwrap();
         match reach {
             ReadScope::Conversation => {
@@ -224,7 +225,7 @@ async fn k04_steps_of_one_runner_are_serialized() {
             test_tool("stuck", |_, _| std::future::pending()),
         ]
     });
-    let conversation = TestConversation::new(|builder| builder.plugin(plugin).plugin(counting)).await;
+    let conversation = TestHost::builder().plugin(plugin).plugin(counting).start().await;
     assert_eq!(conversation.send_message("go").await.outcome, Some(Outcome::Silent));
     let entries = conversation.entries().await;
     let steps = entries.iter().filter(|entry| matches!(entry.kind, EntryKind::ToolCall | EntryKind::ToolResult));
@@ -249,8 +250,8 @@ async fn x02_a_runner_cannot_write_reserved_events() {
 
 #[tokio::test]
 async fn a01_the_built_in_agent_works_without_tools_and_steering() {
-    let conversation = TestConversation::with_plugin(tools_plugin(Vec::new)).await;
-    let host = &conversation.host;
+    let conversation = TestHost::builder().plugin(tools_plugin(Vec::new)).start().await;
+    let host = &conversation;
     let resource_policy =
         ResourcePolicy { tools: Some(ResourceAccess::none()), steering: Some(false), ..ResourcePolicy::default() };
     host.bindings().save(&Binding { resource_policy, ..permissive_binding() }, &host.runners()).await.unwrap();

@@ -1,30 +1,27 @@
 //! Built-in agent under restrictive bindings.
 
-use capstan::protocol::{Binding, Event, Outcome};
-use capstan::{CapstanBuilder, ServedEvent};
+use capstan_host::ServedEvent;
+use capstan_host::testing::{TestHost, TestHostBuilder};
 use capstan_policy::{BindingError, default_binding};
+use capstan_protocol::{Binding, Event, Outcome};
 use capstan_testing::{ScriptedModel, ScriptedReply};
 use serde_json::{Value, json};
-
-use super::support::{TestConversation, with_scripted_model};
 
 /// Default binding with this policy.
 fn binding_with_policy(resource_policy: Value) -> Binding {
     Binding { resource_policy: serde_json::from_value(resource_policy).unwrap(), ..default_binding() }
 }
 
-async fn save_binding(conversation: &TestConversation, binding: &Binding) -> Result<(), BindingError> {
-    conversation.host.bindings().save(binding, &conversation.host.runners()).await
+async fn save_binding(conversation: &TestHost, binding: &Binding) -> Result<(), BindingError> {
+    conversation.bindings().save(binding, &conversation.runners()).await
 }
 
 /// Conversation under this policy.
 async fn conversation_with_policy(
     resource_policy: Value,
-    configure: impl FnOnce(CapstanBuilder) -> CapstanBuilder,
-) -> TestConversation {
-    let conversation = TestConversation::new(configure).await;
-    save_binding(&conversation, &binding_with_policy(resource_policy)).await.unwrap();
-    conversation
+    configure: impl FnOnce(TestHostBuilder) -> TestHostBuilder,
+) -> TestHost {
+    configure(TestHost::builder().binding(binding_with_policy(resource_policy))).start().await
 }
 
 /// Output of a served event, or its error as `code: message`.
@@ -42,16 +39,16 @@ async fn g02_the_documented_example_binding_can_be_saved_and_serves_its_events()
     let (_, rest) = page.split_once("```toml\n").unwrap();
     let (example, _) = rest.split_once("```").unwrap();
     let greeter: Binding = toml::from_str(example).unwrap();
-    let conversation = TestConversation::new(|builder| builder).await;
+    let conversation = TestHost::builder().start().await;
     save_binding(&conversation, &greeter).await.unwrap();
     let joined = json!({
         "event_type": "group.member_joined", "source": "telegram", "conversation_id": "family",
         "actor": {"id": "42", "name": "Ann"}, "input": {"text": "[[tool:bash cmd=\"echo one\"]] hello"},
         "metadata": {"lang": "de"}, "delivery": {"output_channel": "cli"},
     });
-    let served = conversation.host.serve(Event::from_envelope(joined).unwrap()).await.unwrap();
+    let served = conversation.serve(Event::from_envelope(joined).unwrap()).await.unwrap();
     assert!(matches!(served.outcome, Some(Outcome::Replied { .. })), "{served:?}");
-    let run = conversation.host.tapes().store().run(&served.run_id.unwrap()).await.unwrap().unwrap();
+    let run = conversation.tapes().store().run(&served.run_id.unwrap()).await.unwrap().unwrap();
     assert_eq!(run.binding.as_str(), "greeter");
 }
 
@@ -77,7 +74,7 @@ async fn a01_the_agent_works_without_notes_under_read_only_tape_access() {
 async fn a02_context_overflow_is_an_error_under_read_only_tape_access() {
     let model = ScriptedModel::start(vec![ScriptedReply::context_overflow(), ScriptedReply::text("never")]).await;
     let conversation =
-        conversation_with_policy(json!({"tape": "read"}), |builder| with_scripted_model(builder, &model)).await;
+        conversation_with_policy(json!({"tape": "read"}), |builder| builder.scripted_model(&model)).await;
     assert_eq!(conversation.send_message("go").await.error.unwrap().code(), "model-context-overflow");
     assert_eq!(model.requests().len(), 1);
 }
@@ -95,7 +92,7 @@ async fn a04_a_call_of_a_tool_outside_the_grant_is_refused_to_the_model() {
 
 #[tokio::test]
 async fn g02_a_binding_that_lacks_what_its_runner_requires_is_rejected() {
-    let conversation = TestConversation::new(|builder| builder).await;
+    let conversation = TestHost::builder().start().await;
     for (policy, missing) in [
         (json!({"tape": "none"}), "tape = \"read\""),
         (json!({"models": ["invoke"]}), "\"stream\" of models"),

@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use capstan::hooks::contracts::{Channel, ChannelCapabilities, ChannelError, Gateway};
-use capstan::hooks::points::ProvideChannels;
-use capstan::hooks::{HookRegistrar, InboundEvent};
-use capstan::protocol::{ChannelName, Event, OutboundMessage, Outcome, StreamEvent};
+use capstan_hooks::contracts::{Channel, ChannelCapabilities, ChannelError, Gateway};
+use capstan_hooks::points::ProvideChannels;
+use capstan_hooks::{HookRegistrar, InboundEvent};
+use capstan_host::testing::{ClosurePlugin, TestHost};
+use capstan_protocol::{ChannelName, Event, OutboundMessage, Outcome, StreamEvent};
 use tokio::sync::{Notify, mpsc};
-
-use super::support::{ClosurePlugin, TestConversation};
 
 /// Submits one message when it starts, and forwards its outbound messages to the test.
 struct PipeChannel {
@@ -75,8 +74,8 @@ impl Channel for BrokenChannel {
     }
 }
 
-fn channels_plugin(channels: Vec<Arc<dyn Channel>>) -> impl capstan::hooks::Plugin {
-    ClosurePlugin("channels", move |hooks: &mut HookRegistrar| {
+fn channels_plugin(channels: Vec<Arc<dyn Channel>>) -> impl capstan_hooks::Plugin {
+    ClosurePlugin::new("channels", move |hooks: &mut HookRegistrar| {
         let channels = channels.clone();
         hooks.on_sync(ProvideChannels, move || Ok(Some(channels.clone())));
     })
@@ -86,19 +85,19 @@ fn channels_plugin(channels: Vec<Arc<dyn Channel>>) -> impl capstan::hooks::Plug
 async fn c01_a_listening_channel_gets_its_reply_despite_a_failing_channel() {
     let (sent, mut replies) = mpsc::unbounded_channel();
     let pipe = Arc::new(PipeChannel { sent, stopped: Notify::new() });
-    let conversation = TestConversation::with_plugin(channels_plugin(vec![Arc::new(BrokenChannel), pipe])).await;
-    conversation.host.listen(&["broken".into(), "pipe".into()]).await;
+    let conversation = TestHost::builder().plugin(channels_plugin(vec![Arc::new(BrokenChannel), pipe])).start().await;
+    conversation.listen(&["broken".into(), "pipe".into()]).await;
     let reply = replies.recv().await.unwrap();
     assert_eq!((reply.channel.as_str(), reply.chat_id.as_str()), ("pipe", "1"));
     assert!(reply.content.text().ends_with("You said: hello"));
-    conversation.host.stop().await.unwrap();
+    conversation.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn c02_a_channel_that_hangs_and_panics_costs_the_turn_one_deadline() {
-    let conversation = TestConversation::with_plugin(channels_plugin(vec![Arc::new(BrokenChannel)])).await;
+    let conversation = TestHost::builder().plugin(channels_plugin(vec![Arc::new(BrokenChannel)])).start().await;
     let started = tokio::time::Instant::now();
-    let served = conversation.host.serve(Event::message("broken", "1", "many words to be streamed")).await.unwrap();
+    let served = conversation.serve(Event::message("broken", "1", "many words to be streamed")).await.unwrap();
     assert!(matches!(served.outcome, Some(Outcome::Replied { .. })));
     // On a paused clock: after the first stream event that times out, no further one is awaited.
     assert!(started.elapsed() < std::time::Duration::from_secs(30), "{:?}", started.elapsed());
@@ -154,12 +153,12 @@ impl Channel for CountingChannel {
 #[tokio::test(start_paused = true)]
 async fn c02_listening_again_restarts_failed_channels_only() {
     let (good, bad) = (CountingChannel::new("good", false), CountingChannel::new("bad", true));
-    let conversation = TestConversation::with_plugin(channels_plugin(vec![good.clone(), bad.clone()])).await;
+    let conversation = TestHost::builder().plugin(channels_plugin(vec![good.clone(), bad.clone()])).start().await;
     for times in 1..=3 {
-        conversation.host.listen(&["good".into(), "bad".into()]).await;
+        conversation.listen(&["good".into(), "bad".into()]).await;
         // The paused clock advances only when every task waits.
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         assert_eq!((good.starts(), bad.starts()), (1, times));
     }
-    conversation.host.stop().await.unwrap();
+    conversation.stop().await.unwrap();
 }

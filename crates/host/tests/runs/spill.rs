@@ -1,15 +1,16 @@
 //! Artifacts: tool outputs that are too long for a conversation, and those that runs create.
 
-use capstan::hooks::contracts::NewArtifact;
-use capstan::protocol::{Event, ToolOutput};
-use capstan::tape::EntryKind;
+use capstan_hooks::contracts::NewArtifact;
+use capstan_host::testing::{SCRIPTED_MODEL_KEY, TestHost};
+use capstan_protocol::{Event, ToolOutput};
+use capstan_tape::EntryKind;
 use capstan_testing::{ScriptedModel, ScriptedReply};
 use serde_json::{Value, json};
 
-use super::support::{SCRIPTED_MODEL_KEY, TestConversation, test_tool, tool_replies, tools_plugin};
+use super::support::{test_tool, tool_replies, tools_plugin};
 
 /// Plugin with a tool that returns a long text of numbered lines.
-fn long_output_plugin() -> impl capstan::hooks::Plugin {
+fn long_output_plugin() -> impl capstan_hooks::Plugin {
     tools_plugin(|| {
         vec![test_tool("long", |_, _| async {
             let lines: Vec<String> = (0..20_000).map(|number| format!("line {number} {SCRIPTED_MODEL_KEY}")).collect();
@@ -40,7 +41,7 @@ async fn a10_a_long_tool_output_becomes_an_artifact_that_the_model_can_page_thro
         _ => ScriptedReply::text("done"),
     })
     .await;
-    let conversation = TestConversation::with_scripted_model(&model, long_output_plugin()).await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(long_output_plugin()).start().await;
     assert_eq!(conversation.send_message("go").await.output, "done");
     let preview = tool_replies(&model.requests()[1]).pop().unwrap();
     assert!(preview.contains("line 0 ") && preview.contains("line 19999 "), "{preview}");
@@ -56,7 +57,7 @@ async fn a10_a_long_tool_output_becomes_an_artifact_that_the_model_can_page_thro
     assert_eq!(result.meta["artifact"], created.payload["data"]["id"]);
     assert_eq!(created.id.next(), result.id, "both entries are written together");
     let hash = serde_json::from_value(created.payload["data"]["hash"].clone()).unwrap();
-    let content = conversation.host.tapes().store().blob(&hash).await.unwrap().unwrap();
+    let content = conversation.tapes().store().blob(&hash).await.unwrap().unwrap();
     assert_eq!(content.len() as u64, created.payload["data"]["bytes"]);
     let content = String::from_utf8(content).unwrap();
     assert!(
@@ -77,9 +78,9 @@ async fn a10_an_artifact_of_another_session_is_not_found() {
         _ => ScriptedReply::text("done"),
     })
     .await;
-    let conversation = TestConversation::with_scripted_model(&model, long_output_plugin()).await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(long_output_plugin()).start().await;
     let handle = conversation.send_message("go").await.output;
-    let other = conversation.host.serve(Event::message("cli", "other", &handle)).await.unwrap();
+    let other = conversation.serve(Event::message("cli", "other", &handle)).await.unwrap();
     assert_eq!(other.output, "done");
     let refused = tool_replies(&model.requests()[3]).pop().unwrap();
     assert_eq!(refused, format!("call: there is no artifact {handle} in this session"));
@@ -89,7 +90,7 @@ async fn a10_an_artifact_of_another_session_is_not_found() {
 async fn k04_a_run_creates_and_reads_its_own_artifacts() {
     let model = ScriptedModel::start(vec![tool_call_reply("make", json!({})), ScriptedReply::text("done")]).await;
     let plugin = tools_plugin(|| {
-        vec![test_tool("make", |_, context: capstan::hooks::contracts::ToolContext| async move {
+        vec![test_tool("make", |_, context: capstan_hooks::contracts::ToolContext| async move {
             let artifacts = context.api.artifacts;
             let new = |content: Vec<u8>| NewArtifact {
                 name: "report.bin".to_owned(),
@@ -104,11 +105,11 @@ async fn k04_a_run_creates_and_reads_its_own_artifacts() {
             let chunk = artifacts.read(&masked.id, 0, 100).await.unwrap();
             assert_eq!((chunk.content.as_slice(), masked.bytes), (&b"the key is [masked]"[..], 19), "x06");
             let refused = artifacts.create(new(vec![0; 65 << 20])).await.unwrap_err();
-            assert_eq!(refused.code, capstan::protocol::ApiErrorCode::PayloadTooLarge);
+            assert_eq!(refused.code, capstan_protocol::ApiErrorCode::PayloadTooLarge);
             Ok(ToolOutput::ok(format!("{} of {} bytes", created.name, created.bytes)))
         })]
     });
-    let conversation = TestConversation::with_scripted_model(&model, plugin).await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(plugin).start().await;
     conversation.send_message("go").await;
     assert_eq!(tool_replies(&model.requests()[1]), ["call: report.bin of 3 bytes"]);
 }
@@ -117,11 +118,11 @@ async fn k04_a_run_creates_and_reads_its_own_artifacts() {
 async fn x02_a_tool_cannot_write_reserved_events() {
     let model = ScriptedModel::start(vec![tool_call_reply("forge", json!({})), ScriptedReply::text("done")]).await;
     let plugin = tools_plugin(|| {
-        vec![test_tool("forge", |_, context: capstan::hooks::contracts::ToolContext| async move {
+        vec![test_tool("forge", |_, context: capstan_hooks::contracts::ToolContext| async move {
             let tape = context.api.tape;
             for name in ["command", "command.start", "artifact.created", "model.call", "event.accepted", "run"] {
                 let refused = tape.note(name, json!({"id": "run-1.1", "name": "bash"})).await.unwrap_err();
-                assert_eq!(refused.code, capstan::protocol::ApiErrorCode::InvalidArgument, "{name}");
+                assert_eq!(refused.code, capstan_protocol::ApiErrorCode::InvalidArgument, "{name}");
             }
             let refused = context.api.tools.refuse_command("bash", "it is over").await.unwrap_err();
             assert_eq!(refused.message, "a tool cannot call tools", "a tool cannot end the running command");
@@ -129,7 +130,7 @@ async fn x02_a_tool_cannot_write_reserved_events() {
             Ok(ToolOutput::ok("as it should be"))
         })]
     });
-    let conversation = TestConversation::with_scripted_model(&model, plugin).await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(plugin).start().await;
     conversation.send_message("go").await;
     assert_eq!(tool_replies(&model.requests()[1]), ["call: as it should be"]);
     assert!(conversation.event_names().await.contains(&"mine".to_owned()));

@@ -2,27 +2,33 @@
 
 use std::sync::{Arc, Mutex};
 
-use capstan::hooks::args::{LlmOutcome, LlmRequest, PendingToolCall, ToolOutcome};
-use capstan::hooks::points::{
+use capstan_hooks::args::{LlmOutcome, LlmRequest, PendingToolCall, ToolOutcome};
+use capstan_hooks::points::{
     AfterLlmCall, AfterToolCall, BeforeLlmCall, BeforeToolCall, LlmCallVerdict, ToolCallVerdict,
 };
-use capstan::hooks::{HookRegistrar, Plugin};
-use capstan::protocol::{JsonObject, ModelOutput, ModelRequest, ToolOutput, Usage};
-use capstan::tape::EntryKind;
+use capstan_hooks::{HookRegistrar, Plugin};
+use capstan_host::testing::{ClosurePlugin, SCRIPTED_MODEL_KEY, TestHost, TestHostBuilder, scripted_provider_options};
+use capstan_models::{ProviderOptions, WireProtocol};
+use capstan_protocol::{JsonObject, ModelOutput, ModelRequest, ToolOutput, Usage};
+use capstan_tape::EntryKind;
 use capstan_testing::{ScriptedModel, ScriptedReply};
 use serde_json::json;
 
-use super::support::{ClosurePlugin, SCRIPTED_MODEL_KEY, TestConversation, tool_replies};
+use super::support::tool_replies;
 
 /// Tool results on the tape.
-async fn tool_results(conversation: &TestConversation) -> Vec<String> {
+async fn tool_results(conversation: &TestHost) -> Vec<String> {
     let entries = conversation.entries().await;
     let results = entries.iter().filter(|entry| entry.kind == EntryKind::ToolResult);
     results.map(|entry| entry.payload["results"][0].as_str().unwrap().to_owned()).collect()
 }
 
-fn closure_plugin(name: &'static str, register: impl Fn(&mut HookRegistrar) + Send + Sync + 'static) -> impl Plugin {
-    ClosurePlugin(name, register)
+/// Builder of a host that tries these models after the scripted one, each once.
+fn builder_without_retries(server: &ScriptedModel, fallback_models: &[&str]) -> TestHostBuilder {
+    let provider = ProviderOptions { retries: 0, ..scripted_provider_options(server) };
+    let builder = TestHost::builder().scripted_model(server).provider("openai", WireProtocol::OpenAi, provider);
+    let fallback_models = fallback_models.iter().map(|model| model.parse().unwrap()).collect();
+    builder.options(|options| options.fallback_models = fallback_models)
 }
 
 #[derive(Clone, Default)]
@@ -46,15 +52,15 @@ fn redact_secret(request: &ModelRequest) -> ModelRequest {
 
 #[tokio::test]
 async fn h10_the_changed_request_is_sent_and_recorded() {
-    let redactor = closure_plugin("redactor", |hooks| {
+    let redactor = ClosurePlugin::new("redactor", |hooks| {
         hooks.fail_closed().on(BeforeLlmCall, |request: LlmRequest| async move {
             Ok(Some(LlmCallVerdict::Change(redact_secret(&request.0))))
         });
     });
-    let conversation = TestConversation::with_plugin(redactor).await;
+    let conversation = TestHost::builder().plugin(redactor).start().await;
     let served = conversation.send_message("the word is s3cret").await;
     assert!(served.output.ends_with("You said: the word is [redacted]"), "{}", served.output);
-    let calls = capstan_host::model_call_log::ModelCallReader { tapes: conversation.host.tapes() };
+    let calls = capstan_host::model_call_log::ModelCallReader { tapes: conversation.tapes() };
     let recorded = calls.read_run(served.run_id.as_ref().unwrap()).await.unwrap().unwrap();
     assert!(!format!("{recorded:?}").contains("s3cret"), "recorded after interception");
 }
@@ -65,7 +71,7 @@ async fn h10_each_fallback_model_is_intercepted_separately() {
     let model = ScriptedModel::start(vec![refused(), refused(), ScriptedReply::text("I can")]).await;
     let log = CallLog::default();
     let (before, after) = (log.clone(), log.clone());
-    let guard = closure_plugin("guard", move |hooks| {
+    let guard = ClosurePlugin::new("guard", move |hooks| {
         let (before, after) = (before.clone(), after.clone());
         hooks
             .fail_closed()
@@ -81,11 +87,7 @@ async fn h10_each_fallback_model_is_intercepted_separately() {
                 async { Ok(None) }
             });
     });
-    let conversation = TestConversation::new(|builder| {
-        let builder = super::support::with_scripted_model(builder, &model).set("model_retries", "0");
-        builder.set("fallback_models", "openai:second,openai:third").plugin(guard)
-    })
-    .await;
+    let conversation = builder_without_retries(&model, &["openai:second", "openai:third"]).plugin(guard).start().await;
     assert_eq!(conversation.send_message("the word is s3cret").await.output, "I can");
     let expected =
         ["before scripted", "scripted failed", "before second", "second failed", "before third", "third answered"];
@@ -96,7 +98,7 @@ async fn h10_each_fallback_model_is_intercepted_separately() {
 
 /// Plugin that finishes every call with `output` and logs the outcomes.
 fn canned_reply_plugin(output: ModelOutput, log: CallLog) -> impl Plugin {
-    closure_plugin("canned", move |hooks| {
+    ClosurePlugin::new("canned", move |hooks| {
         let (output, log) = (output.clone(), log.clone());
         hooks
             .on(BeforeLlmCall, move || {
@@ -115,7 +117,7 @@ fn canned_reply_plugin(output: ModelOutput, log: CallLog) -> impl Plugin {
 async fn h10_a_call_can_be_finished_without_the_provider() {
     let output = ModelOutput { text: "from the cache".to_owned(), ..ModelOutput::default() };
     let log = CallLog::default();
-    let conversation = TestConversation::with_plugin(canned_reply_plugin(output, log.clone())).await;
+    let conversation = TestHost::builder().plugin(canned_reply_plugin(output, log.clone())).start().await;
     let served = conversation.send_message("hello").await;
     assert_eq!(served.output, "from the cache");
     assert_eq!(served.usage, None, "no provider was called");
@@ -128,7 +130,7 @@ async fn h10_usage_and_metadata_of_a_call_finished_by_a_plugin_are_recorded() {
     let usage = Usage { prompt_tokens: Some(3), completion_tokens: Some(4), total_tokens: Some(7), ..Usage::default() };
     let provider_meta = JsonObject::from_iter([("cache".to_owned(), json!("hit"))]);
     let output = ModelOutput { text: "again".to_owned(), usage: Some(usage), provider_meta, ..ModelOutput::default() };
-    let conversation = TestConversation::with_plugin(canned_reply_plugin(output, CallLog::default())).await;
+    let conversation = TestHost::builder().plugin(canned_reply_plugin(output, CallLog::default())).start().await;
     let served = conversation.send_message("hello").await;
     assert_eq!(served.usage.and_then(|usage| usage.total_tokens), Some(7));
     let entries = conversation.entries().await;
@@ -139,7 +141,7 @@ async fn h10_usage_and_metadata_of_a_call_finished_by_a_plugin_are_recorded() {
 #[tokio::test]
 async fn h10_a_hook_changes_replaces_or_denies_a_tool_call() {
     let guard = |decision: fn() -> ToolCallVerdict| {
-        closure_plugin("guard", move |hooks| {
+        ClosurePlugin::new("guard", move |hooks| {
             hooks.on(BeforeToolCall, move |_call: PendingToolCall| async move { Ok(Some(decision())) });
         })
     };
@@ -149,7 +151,7 @@ async fn h10_a_hook_changes_replaces_or_denies_a_tool_call() {
         (|| ToolCallVerdict::Replace(ToolOutput::ok("replaced")), "replaced"),
         (|| ToolCallVerdict::Deny("not on Sundays".to_owned()), "not on Sundays"),
     ] {
-        let conversation = TestConversation::with_plugin(guard(decision)).await;
+        let conversation = TestHost::builder().plugin(guard(decision)).start().await;
         conversation.send_message("[[tool:bash cmd=\"echo one\"]]").await;
         assert_eq!(tool_results(&conversation).await, [expected]);
     }
@@ -163,19 +165,19 @@ async fn x06_tool_outputs_of_hooks_are_masked() {
             ScriptedReply::text("done"),
         ])
     };
-    let before = closure_plugin("before", |hooks| {
+    let before = ClosurePlugin::new("before", |hooks| {
         let verdict = || ToolCallVerdict::Replace(ToolOutput::ok(format!("key: {SCRIPTED_MODEL_KEY}")));
         hooks.on(BeforeToolCall, move |_call: PendingToolCall| async move { Ok(Some(verdict())) });
     });
     let server = model().await;
-    let conversation = TestConversation::with_scripted_model(&server, before).await;
+    let conversation = TestHost::builder().scripted_model(&server).plugin(before).start().await;
     conversation.send_message("go").await;
     assert_eq!(tool_results(&conversation).await, ["key: [masked]"]);
-    let after = closure_plugin("after", |hooks| {
+    let after = ClosurePlugin::new("after", |hooks| {
         hooks.on(AfterToolCall, || async { Ok(Some(ToolOutput::ok(format!("key: {SCRIPTED_MODEL_KEY}")))) });
     });
     let server = model().await;
-    let conversation = TestConversation::with_scripted_model(&server, after).await;
+    let conversation = TestHost::builder().scripted_model(&server).plugin(after).start().await;
     conversation.send_message("go").await;
     assert_eq!(tool_results(&conversation).await, ["key: [masked]"]);
     assert_eq!(tool_replies(&server.requests()[1]), ["call: key: [masked]"]);
@@ -185,7 +187,7 @@ async fn x06_tool_outputs_of_hooks_are_masked() {
 async fn h10_after_hooks_run_once_per_call() {
     let log = CallLog::default();
     let (models, tools) = (log.clone(), log.clone());
-    let watcher = closure_plugin("watcher", move |hooks| {
+    let watcher = ClosurePlugin::new("watcher", move |hooks| {
         let (models, tools) = (models.clone(), tools.clone());
         hooks.on(AfterLlmCall, move |outcome: LlmOutcome| {
             let models = models.clone();
@@ -202,23 +204,23 @@ async fn h10_after_hooks_run_once_per_call() {
             }
         });
     });
-    TestConversation::with_plugin(watcher).await.send_message("[[tool:bash cmd=\"echo one\"]]").await;
+    TestHost::builder().plugin(watcher).start().await.send_message("[[tool:bash cmd=\"echo one\"]]").await;
     assert_eq!(log.lines(), ["model: answered", "bash: one", "model: answered"]);
 }
 
 #[tokio::test]
 async fn h10_a_failure_is_skipped_unless_the_plugin_is_fail_closed() {
     let failing = |closed: bool| {
-        closure_plugin("failing", move |hooks| {
+        ClosurePlugin::new("failing", move |hooks| {
             if closed {
                 hooks.fail_closed();
             }
             hooks.on(BeforeLlmCall, || async { Err("broken".into()) });
         })
     };
-    let open = TestConversation::with_plugin(failing(false)).await.send_message("hello").await;
+    let open = TestHost::builder().plugin(failing(false)).start().await.send_message("hello").await;
     assert!(open.error.is_none() && open.output.ends_with("You said: hello"));
-    let closed = TestConversation::with_plugin(failing(true)).await.send_message("hello").await;
+    let closed = TestHost::builder().plugin(failing(true)).start().await.send_message("hello").await;
     assert_eq!(closed.error.unwrap().code(), "hook-failed");
     assert_eq!(closed.output, "", "no reply was sent");
 }
@@ -229,7 +231,7 @@ async fn h10_a_cancelled_tool_call_has_one_outcome() {
     let recorded = log.clone();
     let barrier = capstan_testing::ReplyBarrier::new();
     let tool_barrier = barrier.clone();
-    let watcher = closure_plugin("watcher", move |hooks| {
+    let watcher = ClosurePlugin::new("watcher", move |hooks| {
         let (recorded, tool_barrier) = (recorded.clone(), tool_barrier.clone());
         hooks.on(AfterToolCall, move |call: PendingToolCall, outcome: ToolOutcome| {
             let recorded = recorded.clone();
@@ -238,7 +240,7 @@ async fn h10_a_cancelled_tool_call_has_one_outcome() {
                 Ok(None)
             }
         });
-        hooks.on_sync(capstan::hooks::points::ProvideTools, move || {
+        hooks.on_sync(capstan_hooks::points::ProvideTools, move || {
             let tool_barrier = tool_barrier.clone();
             let hang = super::support::test_tool("hang", move |_, _| {
                 let tool_barrier = tool_barrier.clone();
@@ -247,13 +249,13 @@ async fn h10_a_cancelled_tool_call_has_one_outcome() {
                     Ok(ToolOutput::ok("never"))
                 }
             });
-            Ok(Some(vec![Arc::new(hang) as Arc<dyn capstan::hooks::contracts::Tool>]))
+            Ok(Some(vec![Arc::new(hang) as Arc<dyn capstan_hooks::contracts::Tool>]))
         });
     });
-    let conversation = TestConversation::with_plugin(watcher).await;
+    let conversation = TestHost::builder().plugin(watcher).start().await;
     let (served, ()) = tokio::join!(conversation.send_message("[[tool:hang]]"), async {
         barrier.reached().await;
-        conversation.host.cancel();
+        conversation.cancel();
     });
     assert_eq!(served.error.unwrap().code(), "run-cancelled");
     assert_eq!(log.lines(), ["hang: the run was broken off during the call"]);
@@ -266,7 +268,7 @@ async fn h10_a_cancelled_model_call_has_one_outcome() {
     let model = capstan_testing::ScriptedModel::start(vec![reply]).await;
     let log = CallLog::default();
     let recorded = log.clone();
-    let watcher = closure_plugin("watcher", move |hooks| {
+    let watcher = ClosurePlugin::new("watcher", move |hooks| {
         let recorded = recorded.clone();
         hooks.on(AfterLlmCall, move |request: LlmRequest, outcome: LlmOutcome| {
             let recorded = recorded.clone();
@@ -277,10 +279,10 @@ async fn h10_a_cancelled_model_call_has_one_outcome() {
             }
         });
     });
-    let conversation = TestConversation::with_scripted_model(&model, watcher).await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(watcher).start().await;
     let (served, ()) = tokio::join!(conversation.send_message("go"), async {
         barrier.reached().await;
-        conversation.host.cancel();
+        conversation.cancel();
     });
     assert_eq!(served.error.unwrap().code(), "run-cancelled");
     assert_eq!(log.lines(), ["openai:scripted: the run was broken off during the call"]);
@@ -295,7 +297,7 @@ async fn h10_the_outcome_of_a_cancelled_model_call_has_the_request_as_sent() {
     let model = capstan_testing::ScriptedModel::start(vec![refused, reply]).await;
     let log = CallLog::default();
     let recorded = log.clone();
-    let watcher = closure_plugin("watcher", move |hooks| {
+    let watcher = ClosurePlugin::new("watcher", move |hooks| {
         let recorded = recorded.clone();
         hooks
             .on(BeforeLlmCall, |request: LlmRequest| async move {
@@ -310,14 +312,10 @@ async fn h10_the_outcome_of_a_cancelled_model_call_has_the_request_as_sent() {
                 }
             });
     });
-    let conversation = TestConversation::new(|builder| {
-        let builder = super::support::with_scripted_model(builder, &model).set("model_retries", "0");
-        builder.set("fallback_models", "openai:other").plugin(watcher)
-    })
-    .await;
+    let conversation = builder_without_retries(&model, &["openai:other"]).plugin(watcher).start().await;
     let (served, ()) = tokio::join!(conversation.send_message("the word is s3cret"), async {
         barrier.reached().await;
-        conversation.host.cancel();
+        conversation.cancel();
     });
     assert_eq!(served.error.unwrap().code(), "run-cancelled");
     assert_eq!(log.lines(), ["openai:scripted: the word is [redacted]", "openai:other: the word is [redacted]"]);
@@ -326,22 +324,22 @@ async fn h10_the_outcome_of_a_cancelled_model_call_has_the_request_as_sent() {
 
 #[tokio::test]
 async fn h10_a_tool_output_is_changed_before_it_is_recorded() {
-    let redactor = closure_plugin("redactor", |hooks| {
+    let redactor = ClosurePlugin::new("redactor", |hooks| {
         hooks.fail_closed().on(AfterToolCall, |outcome: ToolOutcome| async move {
             Ok(Some(ToolOutput::ok(outcome.0.text().replace("s3cret", "[redacted]"))))
         });
     });
-    let conversation = TestConversation::with_plugin(redactor).await;
+    let conversation = TestHost::builder().plugin(redactor).start().await;
     conversation.send_message("[[tool:bash cmd=\"echo s3''cret\"]]").await;
     assert_eq!(tool_results(&conversation).await, ["[redacted]"]);
 }
 
 #[tokio::test]
 async fn h10_a_tool_output_is_withheld_when_a_fail_closed_hook_fails() {
-    let broken = closure_plugin("broken", |hooks| {
+    let broken = ClosurePlugin::new("broken", |hooks| {
         hooks.fail_closed().on(AfterToolCall, || async { Err("broken".into()) });
     });
-    let conversation = TestConversation::with_plugin(broken).await;
+    let conversation = TestHost::builder().plugin(broken).start().await;
     conversation.send_message("[[tool:bash cmd=\"echo s3''cret\"]]").await;
     assert_eq!(tool_results(&conversation).await, ["after_tool_call of plugin broken failed"]);
 }
@@ -357,7 +355,7 @@ enum FailureMode {
 impl FailureMode {
     const ALL: [Self; 3] = [Self::Error, Self::Panic, Self::Hang];
 
-    async fn fail<T>(self) -> Result<Option<T>, capstan::hooks::BoxError> {
+    async fn fail<T>(self) -> Result<Option<T>, capstan_hooks::BoxError> {
         match self {
             Self::Error => Err("the redactor is broken".into()),
             Self::Panic => panic!("the redactor is broken"),
@@ -366,14 +364,11 @@ impl FailureMode {
     }
 
     /// Conversation with a fail-closed redactor that fails in this way.
-    async fn conversation(
-        self,
-        register: impl Fn(Self, &mut HookRegistrar) + Send + Sync + 'static,
-    ) -> TestConversation {
-        let redactor = closure_plugin("redactor", move |hooks| register(self, hooks.fail_closed()));
+    async fn conversation(self, register: impl Fn(Self, &mut HookRegistrar) + Send + Sync + 'static) -> TestHost {
+        let redactor = ClosurePlugin::new("redactor", move |hooks| register(self, hooks.fail_closed()));
         let turn = std::time::Duration::from_millis(200);
-        let deadlines = capstan::hooks::HookDeadlines { turn, ..Default::default() };
-        TestConversation::new(|builder| builder.plugin(redactor).deadlines(deadlines)).await
+        let deadlines = capstan_hooks::HookDeadlines { turn, ..Default::default() };
+        TestHost::builder().plugin(redactor).deadlines(deadlines).start().await
     }
 }
 

@@ -1,19 +1,17 @@
 //! Clock jumps: neither the order of a session nor leases depend on the clock.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
-use capstan::hooks::points::RunModel;
-use capstan::hooks::{HookRegistrar, Plugin};
-use capstan::protocol::{Event, Outcome, SessionId, Timestamp, WorkspaceId};
-use capstan::store::SqliteStore;
-use capstan::tape::{Batch, Fact, JournalStore as _, NewTape, TapeAddress, tape_name};
-use capstan::{Capstan, Host, HostError, ServedEvent};
+use capstan_hooks::points::RunModel;
+use capstan_hooks::{HookRegistrar, Plugin};
+use capstan_host::testing::{ClosurePlugin, TestEnvironment, TestHost};
+use capstan_host::{HostError, ServedEvent};
 use capstan_protocol::Clock;
+use capstan_protocol::{Event, Outcome, SessionId, Timestamp, WorkspaceId};
+use capstan_tape::{Batch, Fact, NewTape, TapeAddress, tape_name};
 use tokio::sync::Semaphore;
-
-use super::support::{ClosurePlugin, TestConversation};
 
 const DAY_IN_MILLIS: i64 = 24 * 60 * 60 * 1000;
 const NOW_MILLIS: i64 = 20_000 * DAY_IN_MILLIS;
@@ -23,7 +21,11 @@ async fn x04_a_session_stays_in_order_when_the_clock_jumps_back() {
     let now = Arc::new(AtomicI64::new(NOW_MILLIS));
     let clock_now = Arc::clone(&now);
     let clock = Clock::new(move || Timestamp::from_millis(clock_now.load(Ordering::Relaxed)));
-    let conversation = TestConversation::new(|builder| builder.clock(clock).set("session_wait_seconds", "0")).await;
+    let builder = TestHost::builder().options(|options| {
+        options.clock = clock;
+        options.session_wait_timeout = Duration::ZERO;
+    });
+    let conversation = builder.start().await;
     for (text, time) in
         [("one", NOW_MILLIS), ("two", NOW_MILLIS - DAY_IN_MILLIS), ("three", NOW_MILLIS - DAY_IN_MILLIS + 1)]
     {
@@ -36,7 +38,7 @@ async fn x04_a_session_stays_in_order_when_the_clock_jumps_back() {
         conversation.view().await.into_iter().filter(|line| line.starts_with("user: ")).collect();
     let ends = ["one", "two", "three"].into_iter().zip(&user_lines);
     assert!(user_lines.len() == 3 && ends.clone().all(|(end, line)| line.ends_with(end)), "{user_lines:?}");
-    let runs = conversation.host.tapes().store().run_page(None, 1).await.unwrap();
+    let runs = conversation.tapes().store().run_page(None, 1).await.unwrap();
     assert_eq!(
         runs[0].started_at,
         Timestamp::from_millis(NOW_MILLIS - DAY_IN_MILLIS + 1),
@@ -49,26 +51,26 @@ fn assert_replied(served: &ServedEvent) {
     assert!(matches!(served.outcome, Some(Outcome::Replied { .. })), "{served:?}");
 }
 
-/// Starts a host in a shared home, with a fixed clock and no wait for leases.
-async fn start_host_at(home: &Path, now: i64, plugin: impl Plugin) -> Host {
-    let builder = Capstan::builder().home(home).workspace(home).set("session_wait_seconds", "0");
-    builder.clock(Clock::new(move || Timestamp::from_millis(now))).plugin(plugin).start().await.unwrap()
+/// Starts a host with its own connection, a fixed clock and no wait for leases.
+async fn start_host_at(environment: &TestEnvironment, now: i64, plugin: impl Plugin) -> TestHost {
+    let builder = environment.host_with_own_connection().plugin(plugin);
+    let builder = builder.options(|options| {
+        options.session_wait_timeout = Duration::ZERO;
+        options.clock = Clock::new(move || Timestamp::from_millis(now));
+    });
+    builder.start().await
 }
 
 fn noop_plugin() -> impl Plugin {
-    ClosurePlugin("nothing", |_: &mut HookRegistrar| {})
-}
-
-async fn serve_text(host: &Host, text: &str) -> ServedEvent {
-    host.serve(Event::message("cli", "local", text)).await.unwrap()
+    ClosurePlugin::new("nothing", |_: &mut HookRegistrar| {})
 }
 
 #[tokio::test]
 async fn x04_a_live_owner_keeps_its_lease_when_another_clock_differs() {
-    let home = tempfile::tempdir().unwrap();
+    let environment = TestEnvironment::on_disk();
     let (reached, released) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let signals = (Arc::clone(&reached), Arc::clone(&released));
-    let blocking_plugin = ClosurePlugin("blocking", move |hooks: &mut HookRegistrar| {
+    let blocking_plugin = ClosurePlugin::new("blocking", move |hooks: &mut HookRegistrar| {
         let (reached, released) = signals.clone();
         hooks.on(RunModel, move || {
             let (reached, released) = (Arc::clone(&reached), Arc::clone(&released));
@@ -79,27 +81,26 @@ async fn x04_a_live_owner_keeps_its_lease_when_another_clock_differs() {
             }
         });
     });
-    let first = start_host_at(home.path(), NOW_MILLIS, blocking_plugin).await;
+    let first = start_host_at(&environment, NOW_MILLIS, blocking_plugin).await;
     let contend = async {
         let _permit = reached.acquire().await.unwrap();
         for now in [NOW_MILLIS - 365 * DAY_IN_MILLIS, NOW_MILLIS + 365 * DAY_IN_MILLIS] {
-            let contender = start_host_at(home.path(), now, noop_plugin()).await;
+            let contender = start_host_at(&environment, now, noop_plugin()).await;
             let busy = contender.serve(Event::message("cli", "local", "and I?")).await.unwrap_err();
             assert_eq!(busy, HostError::SessionBusy);
         }
         released.add_permits(1);
     };
-    let (served, ()) = tokio::join!(serve_text(&first, "one"), contend);
+    let (served, ()) = tokio::join!(first.send_message("one"), contend);
     assert_replied(&served);
-    assert_replied(
-        &serve_text(&start_host_at(home.path(), NOW_MILLIS - 365 * DAY_IN_MILLIS, noop_plugin()).await, "now").await,
-    );
+    let next = start_host_at(&environment, NOW_MILLIS - 365 * DAY_IN_MILLIS, noop_plugin()).await;
+    assert_replied(&next.send_message("now").await);
 }
 
 #[tokio::test]
 async fn x04_a_dead_owner_loses_its_lease_before_it_expires() {
-    let home = tempfile::tempdir().unwrap();
-    let workspace = WorkspaceId::new(home.path().canonicalize().unwrap().to_string_lossy());
+    let environment = TestEnvironment::on_disk();
+    let workspace = WorkspaceId::new(environment.workspace().to_string_lossy());
     let tape = tape_name(&TapeAddress { workspace, session: SessionId::new("cli:local") });
     let (now, expires_at) = (Timestamp::from_millis(NOW_MILLIS), Timestamp::from_millis(NOW_MILLIS + DAY_IN_MILLIS));
     let mut batch = Batch::new();
@@ -111,9 +112,9 @@ async fn x04_a_dead_owner_loses_its_lease_before_it_expires() {
         expires_at,
         owner_liveness: None,
     });
-    SqliteStore::open(home.path().join("capstan.db")).unwrap().commit(batch).await.unwrap();
-    let host = start_host_at(home.path(), NOW_MILLIS - 365 * DAY_IN_MILLIS, noop_plugin()).await;
-    assert_replied(&serve_text(&host, "still there?").await);
+    environment.store().commit(batch).await.unwrap();
+    let host = start_host_at(&environment, NOW_MILLIS - 365 * DAY_IN_MILLIS, noop_plugin()).await;
+    assert_replied(&host.send_message("still there?").await);
     let lease = host.tapes().store().lease(&tape).await.unwrap().unwrap();
     assert_eq!((lease.epoch.0, lease.owner), (2, None), "the lease was taken over and released");
 }

@@ -2,15 +2,16 @@
 
 use std::sync::{Arc, Mutex};
 
-use capstan::hooks::contracts::{ChildRunCall, ModelCall};
-use capstan::protocol::{
+use capstan_hooks::contracts::{ChildRunCall, ModelCall};
+use capstan_host::testing::TestHost;
+use capstan_protocol::{
     ApiError, ApiErrorCode, ChatMessage, Content, ContentPart, JsonObject, Outcome, PermissionSet, StateScope,
     ToolCall, ToolOutput,
 };
 use serde_json::Value;
 
 use super::api_runner::{action_runner_plugin, permissive_binding, permissive_conversation};
-use super::support::{TestConversation, test_tool, tools_plugin};
+use super::support::{test_tool, tools_plugin};
 
 #[track_caller]
 fn assert_all_refused(attempts: &[Result<(), ApiError>], count: usize, code: ApiErrorCode) {
@@ -93,8 +94,8 @@ async fn k04_too_deeply_nested_arguments_are_refused_and_the_run_continues() {
         let output = ToolOutput::ok(Content::Parts(vec![ContentPart::Other(part)]));
         vec![test_tool("deep", move |_, _| std::future::ready(Ok(output.clone())))]
     });
-    let conversation = TestConversation::new(|builder| builder.plugin(plugin).plugin(deep)).await;
-    conversation.host.bindings().save(&permissive_binding(), &conversation.host.runners()).await.unwrap();
+    let conversation = TestHost::builder().plugin(plugin).plugin(deep).start().await;
+    conversation.bindings().save(&permissive_binding(), &conversation.runners()).await.unwrap();
     let served = conversation.send_message("go").await;
     assert_eq!(served.outcome, Some(Outcome::Silent), "{:?}", served.error);
     assert!(conversation.event_names().await.iter().any(|name| name == "shallow"));

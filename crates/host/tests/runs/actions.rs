@@ -1,22 +1,23 @@
 //! Platform actions: the permissions they need, how often they are performed, and their records.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use capstan::hooks::contracts::{ChannelError, ChildRunCall, ResultStream, RunApi, Runner};
-use capstan::hooks::points::ProvideRunners;
-use capstan::hooks::{HookRegistrar, Plugin};
-use capstan::protocol::{
+use capstan_hooks::contracts::{ChannelError, ChildRunCall, ResultStream, RunApi, Runner};
+use capstan_hooks::points::ProvideRunners;
+use capstan_hooks::{HookRegistrar, Plugin};
+use capstan_host::ServedEvent;
+use capstan_host::testing::{ClosurePlugin, TestHost, TestHostBuilder};
+use capstan_protocol::{
     ActionRequest, AllowList, ApiError, ApiErrorCode, Binding, Descriptor, JsonObject, PermissionSet, ResourcePolicy,
     ResultBody, RunContext, RunResult,
 };
-use capstan::{CapstanBuilder, ServedEvent};
 use capstan_testing::ReplyBarrier;
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
 use super::api_runner::{action_runner_plugin, permissive_binding};
-use super::support::{ClosurePlugin, TestConversation};
-use crate::platform::{GroupChannel, group_plugin};
+use crate::platform::GroupChannel;
 
 fn delete_request() -> ActionRequest {
     action_request("message.delete", json!({"message_id": "m1"}))
@@ -56,7 +57,7 @@ fn yielding_plugin(permissions: PermissionSet, requests: Vec<ActionRequest>) -> 
     let mut results: Vec<ResultBody> = requests.into_iter().map(ResultBody::ActionRequested).collect();
     results.push(ResultBody::RunCompleted { silent: true });
     let runner: Arc<dyn Runner> = Arc::new(ActionYieldingRunner(permissions, results));
-    ClosurePlugin("yields", move |hooks: &mut HookRegistrar| {
+    ClosurePlugin::new("yields", move |hooks: &mut HookRegistrar| {
         let runner = Arc::clone(&runner);
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
     })
@@ -81,33 +82,24 @@ fn calling_plugin(permissions: PermissionSet, requests: Vec<ActionRequest>) -> (
 }
 
 /// Conversation in a group chat, under a binding.
-struct GroupConversation(TestConversation);
+struct GroupConversation(TestHost);
 
 impl GroupConversation {
     async fn new(
         group: &Arc<GroupChannel>,
         binding: Binding,
-        configure: impl FnOnce(CapstanBuilder) -> CapstanBuilder,
+        configure: impl FnOnce(TestHostBuilder) -> TestHostBuilder,
     ) -> Self {
-        let conversation = TestConversation::new(|builder| configure(builder.plugin(group_plugin(group)))).await;
-        conversation.host.bindings().save(&binding, &conversation.host.runners()).await.unwrap();
-        Self(conversation)
+        Self(configure(TestHost::builder().channel(group).binding(binding)).start().await)
     }
 
     async fn send_message(&self) -> ServedEvent {
-        self.0.host.serve(GroupChannel::message("hi")).await.unwrap()
+        self.0.serve(GroupChannel::message("hi")).await.unwrap()
     }
 
     /// Data of the events with this name.
     async fn event_data(&self, name: &str) -> Vec<Value> {
-        // All tapes are read, because the oldest one is the system tape with the binding.
-        let mut events = Vec::new();
-        for tape in self.0.host.tapes().list().await.unwrap() {
-            let entries = self.0.host.tapes().read(&tape.name, &capstan::tape::TapeSlice::all()).await.unwrap();
-            let named = entries.into_iter().filter(|entry| entry.name() == Some(name));
-            events.extend(named.map(|entry| entry.payload["data"].clone()));
-        }
-        events
+        self.0.event_data(name).await
     }
 }
 
@@ -129,7 +121,7 @@ async fn k04_a_permitted_action_is_performed_once_after_its_start_is_recorded() 
             b.plugin(plugin)
         })
         .await;
-    let host = conversation.0.host.clone();
+    let host = conversation.0.clone();
     let served = tokio::spawn(async move { host.serve(GroupChannel::message("hi")).await.unwrap() });
     barrier.reached().await;
     let started = conversation.event_data("action.started").await;
@@ -303,7 +295,7 @@ async fn x02_an_action_of_an_interrupted_run_ends_with_status_unknown() {
     let group = GroupChannel::with_handler(|_| Box::pin(std::future::pending()));
     let (plugin, _) = calling_plugin(platform_authority(AllowList::All), vec![delete_request()]);
     let conversation = GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| {
-        b.plugin(plugin).set("run_timeout_seconds", "1")
+        b.plugin(plugin).options(|options| options.run_timeout = Duration::from_secs(1))
     })
     .await;
     assert_eq!(conversation.send_message().await.error.unwrap().code(), "run-timeout");

@@ -2,17 +2,18 @@
 
 use std::sync::{Arc, Mutex};
 
-use capstan::hooks::contracts::{ResultStream, RunApi, Runner};
-use capstan::hooks::points::ProvideRunners;
-use capstan::hooks::{HookRegistrar, Plugin};
-use capstan::protocol::{
+use capstan_hooks::contracts::{ResultStream, RunApi, Runner};
+use capstan_hooks::points::ProvideRunners;
+use capstan_hooks::{HookRegistrar, Plugin};
+use capstan_host::testing::{ClosurePlugin, TestHost};
+use capstan_protocol::{
     AllowList, Descriptor, PermissionSet, ResourceAccess, ResultBody, RunContext, RunResult, ToolOutput,
 };
-use capstan::tape::{EventLogRecord, TapeSlice};
+use capstan_tape::{EventLogRecord, TapeSlice};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
-use super::support::{ClosurePlugin, TestConversation, test_tool, tools_plugin};
+use super::support::{test_tool, tools_plugin};
 
 /// Runner that replies with its configured mood and records its run context.
 struct MoodyRunner(Arc<Mutex<Vec<RunContext>>>);
@@ -41,7 +42,7 @@ impl Runner for MoodyRunner {
 
 fn moody_plugin(runs: &Arc<Mutex<Vec<RunContext>>>) -> impl Plugin + use<> {
     let runner: Arc<dyn Runner> = Arc::new(MoodyRunner(Arc::clone(runs)));
-    ClosurePlugin("moody", move |hooks: &mut HookRegistrar| {
+    ClosurePlugin::new("moody", move |hooks: &mut HookRegistrar| {
         let runner = Arc::clone(&runner);
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
     })
@@ -62,16 +63,16 @@ fn langbot_query() -> Value {
     })
 }
 
-async fn moody_conversation(runs: &Arc<Mutex<Vec<RunContext>>>) -> TestConversation {
+async fn moody_conversation(runs: &Arc<Mutex<Vec<RunContext>>>) -> TestHost {
     let weather = tools_plugin(|| vec![test_tool("weather", |_, _| async { Ok(ToolOutput::ok("rain")) })]);
-    TestConversation::new(|builder| builder.plugin(moody_plugin(runs)).plugin(weather)).await
+    TestHost::builder().plugin(moody_plugin(runs)).plugin(weather).start().await
 }
 
 #[tokio::test]
 async fn g09_a_query_is_served_under_the_binding_of_its_pipeline() {
     let runs = Arc::default();
     let conversation = moody_conversation(&runs).await;
-    let host = &conversation.host;
+    let host = &conversation;
     let served = host.serve(host.map_langbot_query(langbot_query(), &"cli".into()).unwrap()).await.unwrap();
     assert_eq!(served.output, "kind and hello");
     assert_eq!(served.session.as_str(), "telegram:person_42");
@@ -100,9 +101,9 @@ async fn g09_a_query_with_an_invalid_binding_is_rejected_and_not_accepted() {
     for (path, value, code, message) in cases {
         let mut query = langbot_query();
         *query.pointer_mut(path).unwrap() = value;
-        let error = conversation.host.map_langbot_query(query, &"cli".into()).unwrap_err();
+        let error = conversation.map_langbot_query(query, &"cli".into()).unwrap_err();
         assert_eq!(error.code(), code, "{error}");
         assert!(error.to_string().contains(message), "{error}");
     }
-    assert!(conversation.host.tapes().list().await.unwrap().is_empty());
+    assert!(conversation.tapes().list().await.unwrap().is_empty());
 }

@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
-use capstan::hooks::args::StepNumber;
-use capstan::hooks::contracts::{FnTool, Tool, ToolContext, ToolError};
-use capstan::hooks::points::{ContinuePrompt, ProvideTools, SystemPrompt};
-use capstan::protocol::{Content, JsonObject, ToolCall, ToolOutput};
+use capstan_hooks::args::StepNumber;
+use capstan_hooks::contracts::{FnTool, Tool, ToolContext, ToolError};
+use capstan_hooks::points::{ContinuePrompt, ProvideTools, SystemPrompt};
+use capstan_host::testing::{ClosurePlugin, TestHost};
+use capstan_protocol::{Content, JsonObject, ToolCall, ToolOutput};
 use capstan_testing::{ScriptedModel, ScriptedReply};
 use serde_json::json;
 
-use super::support::{ClosurePlugin, TestConversation, tool_replies, tools_plugin, with_scripted_model};
+use super::support::{tool_replies, tools_plugin};
 
 #[tokio::test]
 async fn a01_every_step_is_recorded() {
-    let conversation = TestConversation::new(|builder| builder).await;
+    let conversation = TestHost::builder().start().await;
     let served = conversation.send_message("[[tool:bash cmd=\"echo one\"]] go").await;
     let events = conversation.event_names().await;
     let steps: Vec<&str> = events.iter().map(String::as_str).filter(|name| !name.starts_with("event.")).collect();
@@ -37,12 +38,12 @@ async fn a01_every_step_is_recorded() {
     let run_entry = entries.iter().find(|entry| entry.name() == Some("run")).unwrap();
     assert_eq!(run_entry.payload["data"]["status"], "ok");
     assert!(run_entry.payload["data"]["usage"]["total_tokens"].as_u64().unwrap() > 0);
-    assert_eq!(run_entry.run_id(), served.run_id.as_ref().map(capstan::protocol::RunId::as_str));
+    assert_eq!(run_entry.run_id(), served.run_id.as_ref().map(capstan_protocol::RunId::as_str));
 }
 
 #[tokio::test]
 async fn a01_a_loop_without_an_end_fails_at_max_steps() {
-    let conversation = TestConversation::new(|builder| builder.set("max_steps", "1")).await;
+    let conversation = TestHost::builder().options(|options| options.limits.max_steps = 1).start().await;
     let served = conversation.send_message("[[tool:help]] [[tool:help]]").await;
     assert_eq!(served.error.unwrap().code(), "max-steps");
     assert_eq!(conversation.view().await.len(), 4, "anchor, message, call, result: all valid");
@@ -50,10 +51,10 @@ async fn a01_a_loop_without_an_end_fails_at_max_steps() {
 
 #[tokio::test]
 async fn h02_continue_prompt_is_called_before_each_further_step() {
-    let plugin = ClosurePlugin("nudge", |hooks: &mut capstan::hooks::HookRegistrar| {
+    let plugin = ClosurePlugin::new("nudge", |hooks: &mut capstan_hooks::HookRegistrar| {
         hooks.on(ContinuePrompt, |step: StepNumber| async move { Ok(Some(Content::from(format!("step {}", step.0)))) });
     });
-    let conversation = TestConversation::with_plugin(plugin).await;
+    let conversation = TestHost::builder().plugin(plugin).start().await;
     conversation.send_message("[[tool:bash cmd=\"echo one\"]] go").await;
     let view = conversation.view().await;
     assert_eq!(view[2..5], ["calls call_1", "tool call_1: one", "user: step 2"]);
@@ -66,13 +67,13 @@ async fn p13_a_tool_cannot_call_tools_and_keeps_its_own_result() {
         let refused = context.api.tools.call(calls).await.map_err(|error| ToolError::new(error.message))?;
         Ok(ToolOutput::ok(format!("{refused:?}")))
     };
-    let plugin = ClosurePlugin("nested", move |hooks: &mut capstan::hooks::HookRegistrar| {
+    let plugin = ClosurePlugin::new("nested", move |hooks: &mut capstan_hooks::HookRegistrar| {
         hooks.on_sync(ProvideTools, move || {
             let schema = json!({"type": "object", "properties": {}});
             Ok(Some(vec![Arc::new(FnTool::new("nested", "Calls a tool.", schema, nested)) as Arc<dyn Tool>]))
         });
     });
-    let conversation = TestConversation::with_plugin(plugin).await;
+    let conversation = TestHost::builder().plugin(plugin).start().await;
     conversation.send_message("[[tool:nested]]").await;
     assert_eq!(conversation.view().await[2..4], ["calls call_1", "tool call_1: a tool cannot call tools"]);
 }
@@ -82,8 +83,11 @@ async fn a01_a_run_ends_when_its_token_budget_is_used_up() {
     let help_call =
         |text: &str| ScriptedReply::tool_calls([("call", "help", json!({}))]).with_text(text).with_usage(10, 5);
     let model = ScriptedModel::start(vec![help_call("first"), help_call("second"), ScriptedReply::text("never")]).await;
-    let conversation =
-        TestConversation::new(|builder| with_scripted_model(builder, &model).set("max_run_tokens", "30")).await;
+    let conversation = TestHost::builder()
+        .scripted_model(&model)
+        .options(|options| options.limits.max_run_tokens = Some(30))
+        .start()
+        .await;
     let served = conversation.send_message("go").await;
     let error = served.error.unwrap();
     assert_eq!(
@@ -106,8 +110,11 @@ async fn a01_without_reported_usage_tokens_are_estimated_from_the_text() {
     ]}, "finish_reason": "tool_calls"}]});
     let unreported = ScriptedReply::raw(format!("data: {chunk}\n\ndata: [DONE]\n\n"));
     let model = ScriptedModel::start(vec![unreported, ScriptedReply::text("never")]).await;
-    let conversation =
-        TestConversation::new(|builder| with_scripted_model(builder, &model).set("max_run_tokens", "50")).await;
+    let conversation = TestHost::builder()
+        .scripted_model(&model)
+        .options(|options| options.limits.max_run_tokens = Some(50))
+        .start()
+        .await;
     let served = conversation.send_message(&"long ".repeat(100)).await;
     assert_eq!(served.error.unwrap().code(), "max-run-tokens");
     assert_eq!(model.requests().len(), 1);
@@ -117,8 +124,11 @@ async fn a01_without_reported_usage_tokens_are_estimated_from_the_text() {
 async fn a01_a_rejected_request_uses_no_tokens() {
     let overflow = ScriptedReply::status(400, r#"{"error": {"message": "maximum context length exceeded"}}"#);
     let model = ScriptedModel::start(vec![overflow, ScriptedReply::text("now").with_usage(10, 5)]).await;
-    let conversation =
-        TestConversation::new(|builder| with_scripted_model(builder, &model).set("max_run_tokens", "50")).await;
+    let conversation = TestHost::builder()
+        .scripted_model(&model)
+        .options(|options| options.limits.max_run_tokens = Some(50))
+        .start()
+        .await;
     let served = conversation.send_message(&"long ".repeat(100)).await;
     assert_eq!((served.output.as_str(), served.error.map(|error| error.public_message())), ("now", None));
 }
@@ -133,7 +143,7 @@ async fn a04_tools_that_a_provider_would_reject_are_omitted() {
         let named = |name: &str| FnTool::new(name, "Has an odd name.", schema.clone(), action);
         vec![named("a/b"), named(&"x".repeat(65)), other, named("help_me"), named("help.me"), named("fs_read")]
     });
-    let conversation = TestConversation::with_scripted_model(&model, invalid_tools).await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(invalid_tools).start().await;
     assert_eq!(conversation.send_message("hello").await.output, "hello");
     let request = &model.requests()[0];
     let offered = request["tools"].as_array().unwrap().iter();
@@ -150,7 +160,7 @@ async fn a04_tools_that_a_provider_would_reject_are_omitted() {
 async fn a08_a_model_cannot_choose_the_model() {
     let choose = ScriptedReply::tool_calls([("call", "model", json!({"name": "openai:dearer"}))]);
     let model = ScriptedModel::start(vec![choose, ScriptedReply::text("no"), ScriptedReply::text("still me")]).await;
-    let conversation = TestConversation::with_scripted_model(&model, tools_plugin(Vec::new)).await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(tools_plugin(Vec::new)).start().await;
     conversation.send_message("go").await;
     conversation.send_message("who are you?").await;
     let requests = model.requests();
@@ -164,7 +174,7 @@ async fn h07_a_slow_system_prompt_hook_does_not_block_other_tasks() {
     let (entered_sender, mut entered) = tokio::sync::mpsc::unbounded_channel();
     let (release_sender, release) = std::sync::mpsc::channel::<()>();
     let release = Arc::new(std::sync::Mutex::new(release));
-    let slow = ClosurePlugin("slow", move |hooks: &mut capstan::hooks::HookRegistrar| {
+    let slow = ClosurePlugin::new("slow", move |hooks: &mut capstan_hooks::HookRegistrar| {
         let (entered_sender, release) = (entered_sender.clone(), Arc::clone(&release));
         hooks.on_sync(SystemPrompt, move || {
             entered_sender.send(()).unwrap();
@@ -174,7 +184,7 @@ async fn h07_a_slow_system_prompt_hook_does_not_block_other_tasks() {
         });
     });
     let model = ScriptedModel::start(vec![ScriptedReply::text("done")]).await;
-    let conversation = TestConversation::with_scripted_model(&model, slow).await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(slow).start().await;
     tokio::join!(conversation.send_message("go"), async {
         entered.recv().await.unwrap();
         release_sender.send(()).unwrap();
@@ -200,18 +210,18 @@ async fn p14_tape_reads_are_bounded_and_tape_counts_are_complete() {
         };
         vec![FnTool::new("read", "Reads the tape.", json!({"type": "object", "properties": {}}), read)]
     });
-    let conversation = TestConversation::with_scripted_model(&model, read).await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(read).start().await;
     conversation.send_message(",help").await;
     let tape = conversation.tape().await;
-    let mut batch = capstan::tape::Batch::new();
+    let mut batch = capstan_tape::Batch::new();
     for number in 0..250 {
         let state = JsonObject::from_iter([("word".to_owned(), json!("needle"))]);
-        batch.append(&tape, capstan::tape::EntryDraft::anchor(&format!("anchor {number}"), &state));
+        batch.append(&tape, capstan_tape::EntryDraft::anchor(&format!("anchor {number}"), &state));
     }
     for number in 0..150 {
-        batch.append(&tape, capstan::tape::EntryDraft::event("mine", json!(number)));
+        batch.append(&tape, capstan_tape::EntryDraft::event("mine", json!(number)));
     }
-    conversation.host.tapes().commit(batch).await.unwrap();
+    conversation.tapes().commit(batch).await.unwrap();
     conversation.send_message("go").await;
     let answer = tool_replies(&model.requests()[1]).pop().unwrap();
     // The run itself wrote seven entries before this call.
@@ -223,7 +233,7 @@ async fn x05_an_endless_reply_is_cut_off() {
     let chunk = json!({"choices": [{"index": 0, "delta": {"content": "x".repeat(1024 * 1024)}}]});
     let endless = format!("data: {chunk}\n\n").repeat(9);
     let model = ScriptedModel::start(vec![ScriptedReply::raw(format!("{endless}data: [DONE]\n\n"))]).await;
-    let conversation = TestConversation::with_scripted_model(&model, tools_plugin(Vec::new)).await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(tools_plugin(Vec::new)).start().await;
     let error = conversation.send_message("go").await.error.unwrap();
     assert_eq!(error.code(), "model-broken");
     assert!(error.public_message().contains("more than the 8388608 bytes"), "{}", error.public_message());
