@@ -13,8 +13,6 @@ mod host;
 mod langbot;
 mod options;
 mod tapes;
-#[cfg(test)]
-mod test_host;
 #[cfg(feature = "test-util")]
 #[expect(clippy::missing_panics_doc, reason = "a function of a test fixture panics on any failure")]
 pub mod testing;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use capstan_agent::{AgentOptions, LoopOptions};
 use capstan_channels::{CliChannel, CliPrinter};
-use capstan_hooks::contracts::{Channel, ModelProvider};
-use capstan_hooks::points::{ProvideChannels, ProvideModelOptions};
+use capstan_hooks::contracts::{Channel, ModelProvider, Runner};
+use capstan_hooks::points::{ProvideChannels, ProvideModelOptions, ProvideRunners};
 use capstan_hooks::{HookDeadlines, HookRegistrar, HookRuntime, Plugin, Registry};
 use capstan_models::{DemoProvider, HttpClients, Provider, ProviderOptions, WireProtocol};
 use capstan_protocol::Binding;
@@ -75,6 +75,15 @@ impl TestHostBuilder {
     /// Adds a plugin with this registration.
     pub fn register(self, name: &'static str, register: impl Fn(&mut HookRegistrar) + Send + Sync + 'static) -> Self {
         self.plugin(ClosurePlugin::new(name, register))
+    }
+
+    /// Adds a runner. One with the id of the agent replaces it.
+    pub fn runner(self, runner: impl Runner) -> Self {
+        let runner: Arc<dyn Runner> = Arc::new(runner);
+        self.register("runner", move |hooks| {
+            let runner = Arc::clone(&runner);
+            hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
+        })
     }
 
     /// Adds a channel besides the terminal.

@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan_hooks::HookRegistrar;
 use capstan_hooks::contracts::{ResultStream, RunApi, Runner};
-use capstan_hooks::points::ProvideRunners;
 use capstan_host::ResultLimits;
-use capstan_host::testing::{ClosurePlugin, TestEnvironment, TestHost};
+use capstan_host::testing::{TestEnvironment, TestHost};
 use capstan_protocol::{Descriptor, Event, Outcome, PermissionSet, ResultBody, RunContext, RunnerCapabilities};
 use capstan_tape::MemoryStore;
 use futures::{StreamExt as _, stream};
@@ -61,12 +59,7 @@ impl Runner for IdleRunner {
 #[tokio::test(start_paused = true)]
 async fn g10_an_idle_run_is_listed_as_open() {
     let notify = Arc::new(Notify::new());
-    let runner: Arc<dyn Runner> = Arc::new(IdleRunner(Arc::clone(&notify)));
-    let plugin = ClosurePlugin::new("idle", move |hooks: &mut HookRegistrar| {
-        let runner = Arc::clone(&runner);
-        hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
-    });
-    let conversation = TestHost::builder().plugin(plugin).start().await;
+    let conversation = TestHost::builder().runner(IdleRunner(Arc::clone(&notify))).start().await;
     let store = conversation.tapes().store().clone();
     let find_run = async {
         loop {
