@@ -159,8 +159,6 @@ pub(crate) fn provided_channels(hooks: &HookRuntime) -> Vec<ChannelName> {
 /// Host options derived from a configuration.
 pub(crate) fn host_options(config: &Config, workspace: PathBuf, owner: LeaseOwner) -> HostOptions {
     HostOptions {
-        workspace: WorkspaceDir { path: workspace },
-        model: config.model.clone(),
         fallback_models: config.fallback_models.clone(),
         model_options: ModelOptions { max_tokens: config.max_tokens, reasoning: config.reasoning },
         max_message_bytes: config.max_message_bytes,
@@ -171,6 +169,6 @@ pub(crate) fn host_options(config: &Config, workspace: PathBuf, owner: LeaseOwne
         limits: config.limits,
         secret_masker: SecretMasker::new(config.secrets()),
         lease_owner: owner,
-        clock: Clock::system(),
+        ..HostOptions::new(WorkspaceDir { path: workspace }, config.model.clone())
     }
 }

@@ -3,6 +3,7 @@
 mod cli_support;
 
 use cli_support::{CliFixture, TEST_API_KEY};
+use serde_json::Value;
 
 fn run_and_mask_root(fixture: &CliFixture, arguments: &[&str]) -> String {
     fixture.capstan(arguments).data().replace(fixture.root().to_str().unwrap(), "[ROOT]")
@@ -62,6 +63,17 @@ fn x01_doctor() {
 #[test]
 fn h08_hooks() {
     insta::assert_snapshot!(run_and_mask_root(&CliFixture::new(), &["hooks"]));
+}
+
+#[test]
+fn h05_h08_the_hooks_command_lists_the_arguments_that_plugins_declare() {
+    let listing = CliFixture::new().capstan(&["hooks", "--json"]).data();
+    let listing: Value = serde_json::from_str(&listing).unwrap();
+    let find_hook = |name: &str| listing["hooks"].as_array().unwrap().iter().find(|hook| hook["hook"] == name).cloned();
+    let stages =
+        ["resolve_session", "load_state", "build_prompt", "save_state", "render_outbound", "dispatch_outbound"];
+    let lines: Vec<String> = stages.iter().map(|name| find_hook(name).unwrap().to_string()).collect();
+    insta::assert_snapshot!(lines.join("\n"));
 }
 
 #[test]

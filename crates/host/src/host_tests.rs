@@ -1,16 +1,57 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan_hooks::contracts::Gateway as _;
-use capstan_protocol::{Clock, Event, EventKey, Outcome, WorkspaceId};
-use capstan_tape::{Batch, Fact, InboxStore as _, JournalStore as _, MemoryStore, NewTape, TapeAddress, tape_name};
+use async_trait::async_trait;
+use capstan_hooks::args::PromptContent;
+use capstan_hooks::contracts::{Channel, ChannelCapabilities, ChannelError, Gateway, IntakeOptions};
+use capstan_hooks::points::RunModel;
+use capstan_protocol::{AdmissionMode, ChannelName, Clock, Event, EventKey, OutboundMessage, Outcome, WorkspaceId};
+use capstan_tape::{Batch, Fact, NewTape, TapeAddress, tape_name};
 
-use crate::{Host, test_host};
+use crate::testing::{TestEnvironment, TestHost};
+
+/// Channel `phone`, which wants messages dropped during a turn.
+struct PhoneTestChannel;
+
+#[async_trait]
+impl Channel for PhoneTestChannel {
+    fn name(&self) -> ChannelName {
+        "phone".into()
+    }
+
+    fn capabilities(&self) -> ChannelCapabilities {
+        ChannelCapabilities::default()
+    }
+
+    fn intake_options(&self) -> IntakeOptions {
+        IntakeOptions { admission: Some(AdmissionMode::Drop), debounce: None }
+    }
+
+    async fn start(&self, _: Arc<dyn Gateway>) -> Result<(), ChannelError> {
+        Ok(())
+    }
+
+    async fn stop(&self) -> Result<(), ChannelError> {
+        Ok(())
+    }
+
+    async fn send(&self, _: &OutboundMessage) -> Result<(), ChannelError> {
+        Ok(())
+    }
+}
+
+/// Starts a host with the channel `phone` and a model stage that echoes its prompt.
+async fn start_echo_host(environment: &TestEnvironment) -> TestHost {
+    let builder = environment.host().channel(&Arc::new(PhoneTestChannel)).register("echo", |hooks| {
+        hooks.on(RunModel, |prompt: PromptContent| async move { Ok(Some(prompt.text())) });
+    });
+    builder.start().await
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn t13_many_turns_of_many_sessions_leave_no_actor_queue_or_run_behind() {
-    let store = Arc::new(MemoryStore::new());
-    let host = Host::start(test_host::echo_hooks(), store.clone(), test_host::host_options()).await.unwrap();
+    let environment = TestEnvironment::in_memory();
+    let (store, host) = (environment.store(), start_echo_host(&environment).await);
     let events = |turn: usize| (0..200).map(move |chat| Event::message("phone", chat.to_string(), turn.to_string()));
     for turn in 0..5 {
         let turns = events(turn).map(|event| host.serve(event));
@@ -35,8 +76,7 @@ async fn t13_many_turns_of_many_sessions_leave_no_actor_queue_or_run_behind() {
 
 #[tokio::test(start_paused = true)]
 async fn t13_a_session_is_passivated_when_it_is_idle() {
-    let host =
-        Host::start(test_host::echo_hooks(), Arc::new(MemoryStore::new()), test_host::host_options()).await.unwrap();
+    let host = start_echo_host(&TestEnvironment::in_memory()).await;
     for chat in 0..50 {
         host.serve(Event::message("phone", chat.to_string(), "hello")).await.unwrap();
     }
@@ -49,11 +89,11 @@ async fn t13_a_session_is_passivated_when_it_is_idle() {
 
 #[tokio::test(start_paused = true)]
 async fn x01_the_outcome_of_an_event_is_polled_only_for_a_waiting_caller() {
-    let store = Arc::new(MemoryStore::new());
-    let host = Host::start(test_host::echo_hooks(), store.clone(), test_host::host_options()).await.unwrap();
+    let environment = TestEnvironment::in_memory();
+    let (store, host) = (environment.store(), start_echo_host(&environment).await);
     // An event that another process may be serving: its owner is unknown here.
     let event = Event::message("phone", "1", "hello");
-    let (session, workspace) = (event.fallback_session(), WorkspaceId::new("/workspace"));
+    let (session, workspace) = (event.fallback_session(), WorkspaceId::new(environment.workspace().to_string_lossy()));
     let tape = tape_name(&TapeAddress { workspace, session: session.clone() });
     let (key, at) = (EventKey::from(&event), Clock::system().now());
     let mut batch = Batch::new();
@@ -89,8 +129,7 @@ async fn x01_the_outcome_of_an_event_is_polled_only_for_a_waiting_caller() {
 
 #[tokio::test(start_paused = true)]
 async fn c02_repeated_listen_calls_start_one_recovery_task() {
-    let host =
-        Host::start(test_host::echo_hooks(), Arc::new(MemoryStore::new()), test_host::host_options()).await.unwrap();
+    let host = start_echo_host(&TestEnvironment::in_memory()).await;
     host.listen(&["phone".into()]).await;
     let tasks = host.lifecycle().tasks.len();
     host.listen(&["phone".into()]).await;

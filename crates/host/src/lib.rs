@@ -5,6 +5,7 @@
 //! channels, and stops in order. It also accepts LangBot queries ([`Host::map_langbot_query`]).
 //!
 //! [`builtin`] registers the default stages of a turn. The logic of sessions, runs and delivery is in their crates.
+//! `testing` (feature `test-util`) builds hosts for tests.
 
 pub mod builtin;
 mod channel_listeners;
@@ -12,8 +13,9 @@ mod host;
 mod langbot;
 mod options;
 mod tapes;
-#[cfg(test)]
-mod test_host;
+#[cfg(feature = "test-util")]
+#[expect(clippy::missing_panics_doc, reason = "a function of a test fixture panics on any failure")]
+pub mod testing;
 
 pub use capstan_hooks::SecretMasker;
 pub use capstan_runs::{ApiLimits, ResultLimits, RunLimits, WorkspaceDir, model_call_log, state_admin};

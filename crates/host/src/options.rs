@@ -43,6 +43,25 @@ pub struct HostOptions {
 }
 
 impl HostOptions {
+    /// Options with the defaults of the configuration, and an owner without a lock file.
+    pub fn new(workspace: WorkspaceDir, model: ModelId) -> Self {
+        Self {
+            workspace,
+            model,
+            fallback_models: Vec::new(),
+            model_options: ModelOptions::default(),
+            max_message_bytes: 1 << 20,
+            run_timeout: Duration::from_hours(1),
+            session_wait_timeout: Duration::from_mins(1),
+            intake_overrides: BTreeMap::new(),
+            max_queued_events: 64,
+            limits: RunLimits::default(),
+            secret_masker: SecretMasker::default(),
+            lease_owner: LeaseOwner::anonymous(),
+            clock: Clock::system(),
+        }
+    }
+
     /// Options of the runs of this host.
     pub(crate) fn run_options(&self) -> RunOptions {
         RunOptions {

@@ -4,7 +4,7 @@
 //! [`ScriptedReply`]s. The server is strict: a request that breaks the rules of its protocol (such as the [`grammar`]
 //! of `OpenAI` chat) gets status 400, as from a provider, and is recorded in [`ScriptedModel::violations`]. A
 //! [`ReplyBarrier`] holds a reply back in mid-stream, so that a test can act at that moment without sleeping. [`disk`]
-//! makes a disk fail on demand and simulates power cuts.
+//! makes a disk fail on demand and simulates power cuts. [`providers`] lists a model of each provider.
 //!
 //! Not for production: functions panic where a test should fail. The crate depends on no other crate of Capstan, so
 //! that all of them can use it in their tests.
@@ -13,6 +13,7 @@ pub mod disk;
 pub mod grammar;
 mod partial_request;
 pub mod protocol;
+pub mod providers;
 mod reply_barrier;
 mod scripted_model;
 mod scripted_reply;

@@ -1,14 +1,5 @@
 //! Fallback models.
 
-use std::sync::Arc;
-
-use capstan::Capstan;
-use capstan::hooks::contracts::{ResultStream, RunApi, Runner};
-use capstan::hooks::points::ProvideRunners;
-use capstan::hooks::{BoxError, HookRegistrar, Plugin};
-use capstan::protocol::{Descriptor, Event, PermissionSet, ResourceAccess, RunContext};
-use capstan::tape::MemoryStore;
-use capstan_agent::{Agent, LoopOptions};
 use capstan_testing::{ScriptedModel, ScriptedReply};
 use serde_json::json;
 
@@ -102,54 +93,4 @@ fn a8_unknown_fallback_keeps_the_first_error_and_is_reported_by_doctor() {
     assert!(output.stderr.contains("trying neither:y"), "each fallback is tried: {output:?}");
     let doctor = fixture.capstan(&["doctor"]).stdout;
     assert!(doctor.contains("unknown model provider \"nosuch\" of nosuch:x in fallback_models"), "{doctor}");
-}
-
-/// Built-in agent restricted to the listed models.
-#[derive(Clone)]
-struct RestrictedAgent(Vec<&'static str>);
-
-impl Runner for RestrictedAgent {
-    fn descriptor(&self) -> Descriptor {
-        let permissions = PermissionSet { models: ResourceAccess::only(self.0.clone()), ..PermissionSet::all() };
-        Descriptor { permissions, ..Agent::new(LoopOptions::default()).descriptor() }
-    }
-
-    fn run(&self, context: RunContext, api: RunApi) -> ResultStream {
-        Agent::new(LoopOptions::default()).run(context, api)
-    }
-}
-
-impl Plugin for RestrictedAgent {
-    fn name(&self) -> &'static str {
-        "restricted"
-    }
-
-    fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
-        let runner: Arc<dyn Runner> = Arc::new(self.clone());
-        hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
-        Ok(())
-    }
-}
-
-#[tokio::test]
-async fn g05_fallback_outside_the_grant_is_never_called() {
-    let granted = ["openai:first", "openai:third"];
-    for (fallbacks, expected) in [("openai:second, openai:third", &granted[..]), ("openai:second", &granted[..1])] {
-        let server = ScriptedModel::start_with(|request, _| match request["model"].as_str() {
-            Some("first") => refusal_reply(503),
-            _ => ScriptedReply::text("I can"),
-        })
-        .await;
-        let workspace = tempfile::tempdir().unwrap();
-        let builder = Capstan::builder().workspace(workspace.path()).home(workspace.path());
-        let builder = builder.store(Arc::new(MemoryStore::new())).set("model_retries", "0");
-        let builder = builder.set("model", "openai:first").set("api_base", &server.base_url());
-        let host =
-            builder.set("fallback_models", fallbacks).plugin(RestrictedAgent(granted.to_vec())).start().await.unwrap();
-        let error = host.serve(Event::message("cli", "local", "hi")).await.unwrap().error;
-        let requested: Vec<String> =
-            server.requests().iter().map(|request| format!("openai:{}", request["model"].as_str().unwrap())).collect();
-        assert_eq!(requested, expected);
-        assert_eq!(error.is_none(), expected.len() == 2, "{error:?}");
-    }
 }

@@ -1,4 +1,4 @@
-//! Models as a user sees them: every provider through the real binary and a real host, against a server that speaks the
+//! Models as a user sees them: every provider through the real binary, against a server that speaks the
 //! provider's own protocol and enforces its rules.
 
 #[path = "../cli_support/mod.rs"]

@@ -1,8 +1,5 @@
 //! Behaviour that a user sees when a model fails.
 
-use capstan::Capstan;
-use capstan::protocol::Event;
-use capstan_protocol::Clock;
 use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
 use serde_json::json;
 
@@ -267,15 +264,4 @@ fn a8_invalid_json_arguments_are_reported_to_the_model() {
         assert!(results.contains("not valid JSON") && results.contains("nothing"), "{results}");
         assert_no_violations(&server);
     }
-}
-
-#[tokio::test]
-async fn a8_retry_date_is_compared_with_the_clock_of_the_host() {
-    let later = ScriptedReply::status(429, "{}").with_header("retry-after", "Fri, 01 Jan 2100 00:00:00 GMT");
-    let server = ScriptedModel::start(vec![later, ScriptedReply::text("here I am")]).await;
-    let workspace = tempfile::tempdir().unwrap();
-    let builder = Capstan::builder().workspace(workspace.path()).home(workspace.path());
-    let builder = builder.set("model", "openai:m").set("api_base", &server.base_url());
-    let host = builder.clock(Clock::new(|| "2100-01-01T00:00:00+00:00".parse().unwrap())).start().await.unwrap();
-    assert_eq!(host.serve(Event::message("cli", "local", "hi")).await.unwrap().output, "here I am");
 }

@@ -1,23 +1,9 @@
 //! Models of all providers, and fixtures for them.
 
 use capstan_testing::ScriptedModel;
+pub use capstan_testing::providers::{PROVIDER_MODELS, provider_base_url};
 
 use crate::cli_support::{CliFixture, TEST_API_KEY};
-
-/// A model of each provider.
-pub const PROVIDER_MODELS: [&str; 6] = [
-    "openai:gpt-5",
-    "openai-responses:gpt-5",
-    "anthropic:claude-sonnet-4-5",
-    "gemini:gemini-3-pro",
-    "openrouter:some/model",
-    "ollama:qwen3",
-];
-
-/// Base URL under which the scripted server plays the provider of `model`.
-pub fn provider_base_url(server: &ScriptedModel, model: &str) -> String {
-    if model.starts_with("open") { server.base_url() } else { server.origin() }
-}
 
 /// Fixture that uses `model`.
 pub fn fixture_with_model(server: &ScriptedModel, model: &str) -> CliFixture {

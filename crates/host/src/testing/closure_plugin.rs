@@ -1,0 +1,40 @@
+//! Plugin built from a closure.
+
+use capstan_hooks::{BoxError, HookRegistrar, Plugin};
+
+/// Registration function of a plugin.
+type PluginRegisterFn = dyn Fn(&mut HookRegistrar) -> Result<(), BoxError> + Send + Sync;
+
+/// Plugin whose registration is a closure.
+pub struct ClosurePlugin {
+    name: &'static str,
+    register: Box<PluginRegisterFn>,
+}
+
+impl ClosurePlugin {
+    /// Plugin that always loads.
+    pub fn new(name: &'static str, register: impl Fn(&mut HookRegistrar) + Send + Sync + 'static) -> Self {
+        Self::fallible(name, move |hooks| {
+            register(hooks);
+            Ok(())
+        })
+    }
+
+    /// Plugin that may fail to load.
+    pub fn fallible(
+        name: &'static str,
+        register: impl Fn(&mut HookRegistrar) -> Result<(), BoxError> + Send + Sync + 'static,
+    ) -> Self {
+        Self { name, register: Box::new(register) }
+    }
+}
+
+impl Plugin for ClosurePlugin {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
+        (self.register)(hooks)
+    }
+}

@@ -1,0 +1,5 @@
+//! Models in a host of this process: what the command line cannot set or show.
+
+mod fallbacks;
+mod model_errors;
+mod same_tape;

@@ -1,0 +1,237 @@
+//! Child runs: the agent works on a fork of its tape.
+
+use capstan_host::testing::TestHost;
+use capstan_protocol::{RunId, ToolOperation, ToolOutput};
+use capstan_tape::{ForkState, RunRecord, RunStatus, TapeSlice};
+use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
+use serde_json::{Value, json};
+
+use super::support::{test_tool, tool_replies, tools_plugin};
+
+fn subagent_call(arguments: Value) -> ScriptedReply {
+    ScriptedReply::tool_calls([("call", "subagent", arguments)])
+}
+
+/// Text of the newest user message.
+fn last_user_message(request: &Value) -> String {
+    let messages = request["messages"].as_array().unwrap();
+    let message = messages.iter().rev().find(|message| message["role"] == "user").unwrap();
+    message["content"].as_str().unwrap().to_owned()
+}
+
+fn ends_with_tool_result(request: &Value) -> bool {
+    request["messages"].as_array().unwrap().last().unwrap()["role"] == "tool"
+}
+
+async fn list_runs(conversation: &TestHost) -> Vec<RunRecord> {
+    conversation.tapes().store().run_page(None, 10).await.unwrap()
+}
+
+async fn child_run(conversation: &TestHost, parent: &RunId) -> RunRecord {
+    list_runs(conversation).await.into_iter().find(|run| run.parent.as_ref() == Some(parent)).expect("a child")
+}
+
+#[tokio::test]
+async fn k04_a_subagent_runs_on_a_fork_and_its_reply_is_the_tool_result() {
+    let model = ScriptedModel::start_with(|request, _| {
+        match (last_user_message(request).contains("count"), ends_with_tool_result(request)) {
+            (true, false) => ScriptedReply::tool_calls([("inner", "help", json!({}))]).with_usage(100, 10),
+            (true, true) => ScriptedReply::text("three").with_usage(200, 20),
+            (false, false) => subagent_call(json!({"prompt": "count the files"})).with_usage(1, 1),
+            (false, true) => ScriptedReply::text("there are three").with_usage(2, 2),
+        }
+    })
+    .await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(tools_plugin(Vec::new)).start().await;
+    let served = conversation.send_message("how many?").await;
+    assert_eq!(served.output, "there are three");
+    assert_eq!(tool_replies(model.requests().last().unwrap()), ["call: three"]);
+    assert_eq!(
+        served.usage.unwrap().total_tokens,
+        Some(2 + 110 + 220 + 4),
+        "the usage of the child is part of its parent's"
+    );
+
+    let parent = served.run_id.unwrap();
+    let child = child_run(&conversation, &parent).await;
+    assert_eq!((child.status, child.usage.unwrap().total_tokens), (RunStatus::Completed, Some(330)));
+    let tapes = conversation.tapes();
+    let fork = tapes.record(&child.tape).await.unwrap().unwrap().fork.unwrap();
+    assert_eq!((fork.parent, fork.state), (conversation.tape().await, ForkState::Discarded));
+    let request = &model.requests()[1];
+    assert!(!request.to_string().contains("how many?"), "the child has its own context: {request}");
+    let inherited = tapes.read(&child.tape, &TapeSlice::all()).await.unwrap();
+    assert!(
+        inherited.iter().any(|entry| entry.payload.to_string().contains("how many?")),
+        "the child can read the tape of its parent"
+    );
+    let entries = conversation.entries().await;
+    assert!(!entries.iter().any(|entry| entry.run_id() == Some(child.run_id.as_str())), "nothing is merged back");
+}
+
+#[tokio::test]
+async fn k04_a_subagent_has_only_the_tools_it_is_granted() {
+    let model = ScriptedModel::start_with(|request, _| {
+        match (last_user_message(request).contains("look"), ends_with_tool_result(request)) {
+            (true, false) => ScriptedReply::tool_calls([("inner", "bash", json!({"cmd": "echo no"}))]),
+            (true, true) => ScriptedReply::text("it is not allowed"),
+            (false, false) => subagent_call(json!({"prompt": "look around", "tools": ["help", "fs_read"]})),
+            (false, true) => ScriptedReply::text("done"),
+        }
+    })
+    .await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(tools_plugin(Vec::new)).start().await;
+    let served = conversation.send_message("go").await;
+    assert_eq!(served.output, "done");
+    let requests = model.requests();
+    let offered: Vec<&str> = requests[1]["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| tool["function"]["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(offered, ["fs_read", "help"]);
+    assert_eq!(tool_replies(&requests[2]), ["inner: the tool bash is not allowed here"]);
+    let child = child_run(&conversation, &served.run_id.unwrap()).await;
+    assert!(!child.grant.may.tools.allows(ToolOperation::Call, "bash") && !child.grant.shell_commands);
+}
+
+#[tokio::test]
+async fn k04_subagents_nest_two_levels_deep() {
+    let model = ScriptedModel::start_with(|request, _| {
+        let depth = last_user_message(request).len();
+        if ends_with_tool_result(request) {
+            ScriptedReply::text(tool_replies(request).pop().unwrap())
+        } else {
+            subagent_call(json!({"prompt": "x".repeat(depth + 1)}))
+        }
+    })
+    .await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(tools_plugin(Vec::new)).start().await;
+    let served = conversation.send_message("x").await;
+    assert!(served.output.contains("does not cover child runs"), "{}", served.output);
+    assert_eq!(list_runs(&conversation).await.len(), 3);
+}
+
+#[tokio::test]
+async fn k04_steps_of_a_subagent_count_as_steps_of_its_parent() {
+    let model = ScriptedModel::start_with(|request, answered| match answered {
+        0 => subagent_call(json!({"prompt": "for ever"})),
+        _ if last_user_message(request).contains("for ever") => {
+            ScriptedReply::tool_calls([("inner", "help", json!({}))])
+        }
+        _ => ScriptedReply::text("not reached"),
+    })
+    .await;
+    let conversation =
+        TestHost::builder().scripted_model(&model).options(|options| options.limits.max_steps = 4).start().await;
+    let served = conversation.send_message("go").await;
+    assert_eq!(served.error.unwrap().code(), "max-steps");
+    assert_eq!(model.requests().len(), 4, "steps of both runs");
+    let child = child_run(&conversation, &served.run_id.unwrap()).await;
+    assert_eq!(child.status, RunStatus::Failed);
+    let view = conversation.view().await;
+    assert!(view.last().unwrap().contains("the subagent failed: the agent did not finish within 3 steps"), "{view:?}");
+}
+
+#[tokio::test]
+async fn k04_a_subagent_is_cancelled_with_its_parent() {
+    let barrier = ReplyBarrier::new();
+    let model_barrier = barrier.clone();
+    let model = ScriptedModel::start_with(move |_, answered| match answered {
+        0 => subagent_call(json!({"prompt": "wait"})),
+        _ => ScriptedReply::text("half an answer").with_barrier(&model_barrier),
+    })
+    .await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(tools_plugin(Vec::new)).start().await;
+    let (served, ()) = tokio::join!(conversation.send_message("go"), async {
+        barrier.reached().await;
+        conversation.cancel();
+    });
+    assert_eq!(served.error.unwrap().code(), "run-cancelled");
+    let child = child_run(&conversation, &served.run_id.unwrap()).await;
+    assert_eq!(child.status, RunStatus::Cancelled);
+    let record = conversation.tapes().record(&child.tape).await.unwrap().unwrap();
+    assert_eq!(record.fork.unwrap().state, ForkState::Discarded);
+    assert_eq!(conversation.tapes().store().open_runs().collect().await.unwrap(), []);
+    barrier.release();
+}
+
+#[tokio::test]
+async fn a10_subagents_of_one_step_run_in_parallel() {
+    let (first, second) = (ReplyBarrier::new(), ReplyBarrier::new());
+    let barriers = [first.clone(), second.clone()];
+    let model = ScriptedModel::start_with(move |request, _| match last_user_message(request).as_str() {
+        "one" => ScriptedReply::text("1 done").with_barrier(&barriers[0]),
+        "two" => ScriptedReply::text("2 done").with_barrier(&barriers[1]),
+        _ if ends_with_tool_result(request) => ScriptedReply::text("both"),
+        _ => ScriptedReply::tool_calls([
+            ("a", "subagent", json!({"prompt": "one"})),
+            ("b", "subagent", json!({"prompt": "two"})),
+        ]),
+    })
+    .await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(tools_plugin(Vec::new)).start().await;
+    let (served, ()) = tokio::join!(conversation.send_message("go"), async {
+        first.reached().await;
+        second.reached().await;
+        first.release();
+        second.release();
+    });
+    assert_eq!(served.output, "both");
+    assert_eq!(tool_replies(model.requests().last().unwrap()), ["a: 1 done", "b: 2 done"]);
+}
+
+#[tokio::test]
+async fn a08_a_subagent_uses_the_model_of_its_session() {
+    let model = ScriptedModel::start_with(|request, _| {
+        match (last_user_message(request) == "inner", ends_with_tool_result(request)) {
+            (true, _) => ScriptedReply::text("inner done"),
+            (false, false) => subagent_call(json!({"prompt": "inner"})),
+            (false, true) => ScriptedReply::text("done"),
+        }
+    })
+    .await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(tools_plugin(Vec::new)).start().await;
+    conversation.send_message(",model openai:chosen").await;
+    assert_eq!(conversation.send_message("go").await.output, "done");
+    let models: Vec<Value> = model.requests().iter().map(|request| request["model"].clone()).collect();
+    assert_eq!(models, ["chosen", "chosen", "chosen"]);
+}
+
+/// Artifact id mentioned in a text.
+fn artifact_handle(text: &str) -> &str {
+    let (_, rest) = text.split_once("artifact ").unwrap();
+    rest.split(',').next().unwrap()
+}
+
+#[tokio::test]
+async fn a10_artifacts_of_a_subagent_are_readable_by_its_parent_and_siblings() {
+    let model = ScriptedModel::start_with(|request, answered| match answered {
+        0 => subagent_call(json!({"prompt": "make it"})),
+        1 => ScriptedReply::tool_calls([("long", "long", json!({}))]),
+        2 => ScriptedReply::text(format!("artifact {}", artifact_handle(&tool_replies(request)[0]))),
+        3 => ScriptedReply::tool_calls([(
+            "call",
+            "artifact_read",
+            json!({"artifact": artifact_handle(&tool_replies(request)[0]), "limit": 9}),
+        )]),
+        4 => subagent_call(json!({"prompt": format!("read artifact {}", artifact_handle(&tool_replies(request)[0]))})),
+        5 => ScriptedReply::tool_calls([(
+            "call",
+            "artifact_read",
+            json!({"artifact": artifact_handle(&last_user_message(request)), "limit": 9}),
+        )]),
+        _ => ScriptedReply::text("done"),
+    })
+    .await;
+    let long =
+        tools_plugin(|| vec![test_tool("long", |_, _| async { Ok(ToolOutput::ok("the whole of it ".repeat(5000))) })]);
+    let conversation = TestHost::builder().scripted_model(&model).plugin(long).start().await;
+    conversation.send_message("go").await;
+    let requests = model.requests();
+    for reader in [4, 6] {
+        let part = tool_replies(&requests[reader]).pop().unwrap();
+        assert!(part.contains("the whole") && part.contains("[bytes 0 to 9 of "), "{part}");
+    }
+}

@@ -1,0 +1,27 @@
+//! Sessions in a host of this process: admission during a turn, isolation of failures, delivery of replies, recovery of
+//! orphaned events, and several hosts on one store.
+
+mod acceptance;
+mod admission;
+mod authority;
+mod backpressure;
+mod concurrent_commands;
+mod debounce;
+mod delivery;
+mod delivery_policy;
+mod fault_isolation;
+mod faulty_store;
+mod full_queue;
+mod host_shutdown;
+mod notices;
+mod orphaned_events;
+mod orphaned_queries;
+#[path = "../platform/mod.rs"]
+mod platform;
+mod platform_actions;
+mod scripted_conversation;
+mod stop_deadline;
+mod store_failures;
+mod support;
+mod test_channel;
+mod two_hosts;
