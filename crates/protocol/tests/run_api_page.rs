@@ -35,13 +35,13 @@ fn type_words(rust: &str) -> String {
 fn method_table() -> String {
     let mut table =
         "| method | needs of the grant | request | response | description |\n|---|---|---|---|---|\n".to_owned();
-    for method in ApiMethod::METHODS {
+    for method in ApiMethod::ALL {
         let lines = method.description().iter().map(|line| line.trim());
         let description: Vec<&str> = lines.take_while(|line| !line.is_empty()).collect();
         let request = type_words(method.request_type());
         let response = type_words(method.response_type());
         let response = if method.is_streaming() { format!("stream of {response}") } else { response };
-        let (needs, description) = (method.needs(), description.join(" "));
+        let (needs, description) = (method.required_grant(), description.join(" "));
         writeln!(table, "| `{method}` | {needs} | {request} | {response} | {description} |").unwrap();
     }
     table

@@ -53,7 +53,9 @@ fn format_delivery(row: &OutboxRecord) -> String {
         }
         OutboxStatus::Sent { possible_duplicate: false } => "sent".to_owned(),
         OutboxStatus::Sent { possible_duplicate: true } => "sent, possibly twice".to_owned(),
-        OutboxStatus::Undelivered { reason } | OutboxStatus::Noted { reason } => format!("undelivered ({reason})"),
+        OutboxStatus::Undelivered { reason } | OutboxStatus::Acknowledged { reason } => {
+            format!("undelivered ({reason})")
+        }
     };
     let message = &row.message;
     format!("{status} to {} {}: {}", message.channel, message.chat_id, message.content.text())
