@@ -9,7 +9,6 @@
 mod channel_directory;
 mod channel_target;
 mod chat_queue;
-mod delivery_records;
 mod event_delivery;
 mod isolated_channel;
 mod ordering;

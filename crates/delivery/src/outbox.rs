@@ -20,7 +20,7 @@ use std::time::Duration;
 use capstan_hooks::InboundEvent;
 use capstan_hooks::contracts::{ChannelErrorKind, ChannelReply, IntakeError};
 use capstan_protocol::{Event, RetryBackoff, WorkspaceId};
-use capstan_tape::{CommitDurability, OutboxRecord, OutboxStatus, TapeRepository};
+use capstan_tape::{Batch, CommitDurability, Fact, OutboxRecord, OutboxStatus, StoreError, TapeRepository};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -35,6 +35,10 @@ const SEND_BACKOFF: RetryBackoff =
     RetryBackoff { initial_delay: Duration::from_secs(1), max_delay: Duration::from_mins(5) };
 /// Maximum number of attempts to send a message: about a day at the maximum delay.
 const MAX_SEND_ATTEMPTS: u32 = 300;
+
+/// Backoff between attempts to record delivery results.
+const RECORD_BACKOFF: RetryBackoff =
+    RetryBackoff { initial_delay: Duration::from_millis(20), max_delay: Duration::from_secs(1) };
 
 /// Reason of an undelivered message whose waiting caller has disconnected.
 pub(crate) const CALLER_GONE_REASON: &str = "the caller is gone";
@@ -394,6 +398,44 @@ impl Outbox {
         }
         let marked_duplicate = row.may_have_been_sent.then(|| row.message.clone().mark_possible_duplicate());
         call_with_deadline(channel.send(marked_duplicate.as_ref().unwrap_or(&row.message)), CHANNEL_SEND_TIMEOUT).await
+    }
+
+    /// Records delivery results. If that fails the messages are still pending in the store, and may be sent again.
+    pub async fn record_deliveries(
+        &self,
+        results: Vec<(OutboxRow, OutboxStatus)>,
+        durability: CommitDurability,
+    ) -> Result<(), StoreError> {
+        if results.is_empty() {
+            return Ok(());
+        }
+        let facts = results.into_iter().map(|(row, status)| Fact::RecordDelivery { id: row.id, status }).collect();
+        let recorded = self.tapes.store().commit(Batch { durability, facts, ..Batch::new() }).await;
+        if let Err(error) = &recorded {
+            tracing::warn!(%error, "cannot record the delivery of a message");
+        }
+        recorded.map(drop)
+    }
+
+    /// Records delivery results, with retries until the host aborts: other processes wait for the records. A waiting
+    /// caller of this process does not.
+    async fn record_deliveries_with_retry(
+        &self,
+        results: Vec<(OutboxRow, OutboxStatus)>,
+        mut receipt: Option<CallerReceipt>,
+    ) {
+        let mut attempts: u32 = 0;
+        loop {
+            match self.record_deliveries(results.clone(), CommitDurability::Durable).await {
+                Err(error) if error.is_transient() => drop(receipt.take()),
+                _ => return,
+            }
+            attempts = attempts.saturating_add(1);
+            tokio::select! {
+                () = tokio::time::sleep(RECORD_BACKOFF.base_delay(attempts)) => {}
+                () = self.options.abort_token.cancelled() => return,
+            }
+        }
     }
 }
 

@@ -35,7 +35,7 @@ fn type_words(rust: &str) -> String {
 fn method_table() -> String {
     let mut table =
         "| method | needs of the grant | request | response | description |\n|---|---|---|---|---|\n".to_owned();
-    for method in ApiMethod::ALL {
+    for method in ApiMethod::METHODS {
         let lines = method.description().iter().map(|line| line.trim());
         let description: Vec<&str> = lines.take_while(|line| !line.is_empty()).collect();
         let request = type_words(method.request_type());

@@ -19,7 +19,7 @@ use super::support::{TestConversation, test_tool, tools_plugin};
 type AttemptResults = Arc<Mutex<BTreeMap<ApiMethod, Result<(), ApiError>>>>;
 
 async fn call_all_methods(api: &RunApi, text: &str, attempts: &AttemptResults) {
-    for method in ApiMethod::ALL {
+    for method in ApiMethod::METHODS {
         let result = call_method(api, *method, text).await;
         attempts.lock().unwrap().insert(*method, result);
     }
@@ -29,7 +29,7 @@ async fn call_all_methods(api: &RunApi, text: &str, attempts: &AttemptResults) {
 #[track_caller]
 fn assert_refused(attempts: &AttemptResults, code: ApiErrorCode, exceptions: &[ApiMethod]) {
     let attempts = attempts.lock().unwrap();
-    assert_eq!(attempts.len(), ApiMethod::ALL.len(), "every method was called");
+    assert_eq!(attempts.len(), ApiMethod::METHODS.len(), "every method was called");
     for (method, result) in attempts.iter().filter(|(method, _)| !exceptions.contains(method)) {
         match result {
             Ok(()) => panic!("{method} was not refused"),
@@ -48,7 +48,7 @@ async fn refused_calls(conversation: &TestConversation) -> Vec<Value> {
 /// Asserts that a refusal with `code` is recorded for every method except `exceptions`.
 async fn assert_refusals_recorded(conversation: &TestConversation, code: ApiErrorCode, exceptions: &[ApiMethod]) {
     let refusals = refused_calls(conversation).await;
-    for method in ApiMethod::ALL.iter().filter(|method| !exceptions.contains(method)) {
+    for method in ApiMethod::METHODS.iter().filter(|method| !exceptions.contains(method)) {
         let is_refusal = |data: &&Value| data["method"] == method.as_str() && data["code"] == code.to_string();
         let data = refusals.iter().find(is_refusal).unwrap_or_else(|| panic!("no refusal of {method}: {refusals:?}"));
         assert!(!data["detail"].as_str().unwrap().is_empty());
@@ -124,7 +124,7 @@ async fn k04_a_runner_with_an_empty_grant_is_refused_every_method() {
     assert_refused(&attempts, ApiErrorCode::Unauthorized, &ALWAYS_ALLOWED_METHODS);
     assert_eq!(listed.lock().unwrap().take(), Some(Ok([].into())));
     assert_refusals_recorded(&conversation, ApiErrorCode::Unauthorized, &ALWAYS_ALLOWED_METHODS).await;
-    assert_eq!(refused_calls(&conversation).await.len(), ApiMethod::ALL.len() - ALWAYS_ALLOWED_METHODS.len());
+    assert_eq!(refused_calls(&conversation).await.len(), ApiMethod::METHODS.len() - ALWAYS_ALLOWED_METHODS.len());
 }
 
 #[tokio::test]
@@ -137,7 +137,7 @@ async fn k04_a_handle_is_refused_after_its_run() {
     assert_refused(&attempts, ApiErrorCode::Unauthorized, &[]);
     assert_refusals_recorded(&conversation, ApiErrorCode::Unauthorized, &[]).await;
     let after = conversation.entries().await;
-    assert_eq!(after.len() - before, ApiMethod::ALL.len(), "only the refusals were written");
+    assert_eq!(after.len() - before, ApiMethod::METHODS.len(), "only the refusals were written");
     assert!(matches!(conversation.send_message("again").await.outcome, Some(Outcome::Silent)), "the session continues");
 }
 
@@ -174,7 +174,7 @@ async fn k04_the_handle_of_another_active_run_is_refused() {
     let run = store.run(&victim.run_id.unwrap()).await.unwrap().unwrap();
     let entries = conversation.host.tapes().read(&run.tape, &capstan::tape::TapeSlice::all()).await.unwrap();
     let refusals = entries.iter().filter(|entry| entry.name() == Some("api.refused")).count();
-    assert_eq!(refusals, ApiMethod::ALL.len(), "refusals are recorded on the tape of the handle");
+    assert_eq!(refusals, ApiMethod::METHODS.len(), "refusals are recorded on the tape of the handle");
 }
 
 #[tokio::test]
@@ -270,7 +270,7 @@ async fn k04_oversized_arguments_are_refused() {
         let recorded = Arc::clone(&recorded);
         async move {
             let (large, larger) = ("x".repeat(1024 * 1024 + 1), "x".repeat(64 * 1024 * 1024 + 1));
-            for method in ApiMethod::ALL {
+            for method in ApiMethod::METHODS {
                 let text = if METHODS_WITH_CONTENT.contains(method) { &larger } else { &large };
                 let result = call_method(&api, *method, text).await;
                 recorded.lock().unwrap().insert(*method, result);

@@ -32,7 +32,7 @@ macro_rules! define_messages {
 
         impl ApiMethod {
             /// Every method, by group.
-            pub const ALL: &[Self] = &[$($(Self::$Method),+),+];
+            pub const METHODS: &[Self] = &[$($(Self::$Method),+),+];
 
             /// Wire name: `group.method`.
             pub fn as_str(self) -> &'static str {
@@ -128,7 +128,7 @@ impl FromStr for ApiMethod {
     type Err = UnknownMethod;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let method = Self::ALL.iter().find(|method| method.as_str() == name);
+        let method = Self::METHODS.iter().find(|method| method.as_str() == name);
         method.copied().ok_or_else(|| UnknownMethod { name: name.to_owned() })
     }
 }
@@ -149,9 +149,9 @@ mod tests {
 
     #[test]
     fn k04_every_method_is_named_after_its_group_and_facade_method() {
-        let names: Vec<&str> = ApiMethod::ALL.iter().map(|method| method.as_str()).collect();
+        let names: Vec<&str> = ApiMethod::METHODS.iter().map(|method| method.as_str()).collect();
         assert_eq!(names, FACADE_NAMES);
-        for method in ApiMethod::ALL {
+        for method in ApiMethod::METHODS {
             assert_eq!(method.as_str().parse(), Ok(*method));
         }
         assert!("tape.burn".parse::<ApiMethod>().is_err());
