@@ -43,8 +43,8 @@ const RECORD_BACKOFF: RetryBackoff =
 /// Reason of an undelivered message whose waiting caller has disconnected.
 pub(crate) const CALLER_GONE_REASON: &str = "the caller is gone";
 
-/// Reason of an undelivered message whose caller had not read it when the host aborted.
-const UNCLAIMED_REASON: &str = "the caller had not read it when the host aborted";
+/// Reason of an undelivered message whose caller had not read it when the abort token fired.
+const UNCLAIMED_REASON: &str = "the caller had not read it before the host stopped";
 
 /// Reason reported for a message that stays in the store because the host stops.
 const HOST_STOPPED_REASON: &str = "the host stopped before it could be sent";
