@@ -19,7 +19,7 @@ use crate::{Capstan, CommandError};
 /// Time that blocked threads get to end after a command has finished.
 const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A self-hosted agent host: every conversation is a tape, every stage of a turn is a hook.
+/// A self-hosted runtime for agents: every conversation is a tape, every stage of a turn is a hook.
 #[derive(Parser)]
 #[command(name = "capstan", version, about, arg_required_else_help = true)]
 struct CommandLine {
@@ -36,11 +36,16 @@ enum RootCommand {
     /// Opens a full screen chat. If standard input or output is not a terminal, each line of input is one message and
     /// replies are printed as plain text.
     Chat(chat::ChatArgs),
+    /// Listen on channels and serve their events
+    ///
+    /// Runs until every channel has closed or the process receives SIGINT or SIGTERM.
+    #[command(alias = "gateway")]
+    Serve(serve::ServeArgs),
     /// Choose a model, test its API key, and save both
     Onboard(onboard::OnboardArgs),
     /// Check the installation and suggest fixes
     ///
-    /// Exits with 0 if no check fails, even if there are warnings, and with 1 otherwise.
+    /// Exits with 0 if no check reports a problem, even if there are warnings, and with 1 otherwise.
     Doctor(doctor::DoctorArgs),
     /// Submit events to the host
     Events(WorkspaceCommand<events::EventsCommand>),
@@ -54,11 +59,6 @@ enum RootCommand {
     State(WorkspaceCommand<state::StateCommand>),
     /// Back up and migrate the store
     Store(WorkspaceCommand<store::StoreCommand>),
-    /// Listen on channels and serve their events
-    ///
-    /// Runs until every channel has closed or the process receives SIGINT or SIGTERM.
-    #[command(visible_alias = "gateway")]
-    Serve(serve::ServeArgs),
     /// List the hooks, their aggregation, and their implementations in call order
     Hooks(hooks::HooksArgs),
     /// Inspect, search, export, import and fork tapes

@@ -54,7 +54,7 @@ fn x06_file_tools_do_not_leave_the_workspace() {
     );
     assert_eq!(answers.len(), 8);
     for answer in &answers {
-        assert!(answer.contains("outside the workspace, which is not allowed"), "{answer}");
+        assert!(answer.contains("outside the workspace and the allowed paths"), "{answer}");
     }
     assert_eq!(std::fs::read_to_string(fixture.path("secret")).unwrap(), "the secret of the house");
     fixture.assert_not_in_home("the secret of the house");
@@ -74,7 +74,7 @@ fn x06_allowed_paths_are_open_except_the_home() {
         &[("fs_read", json!({"path": "../notes"})), ("fs_read", json!({"path": "../home/config.toml"}))],
     );
     assert!(answers[0].contains("shared notes"), "{answers:?}");
-    assert!(answers[1].contains("belongs to Capstan itself"), "{answers:?}");
+    assert!(answers[1].contains("is in Capstan's own directory"), "{answers:?}");
     std::fs::write(fixture.workspace().join("capstan.toml"), "allow_paths = ['/']").unwrap();
     fixture.capstan(&["run", "again"]).refused("config-untrusted", 3);
     std::fs::write(fixture.workspace().join("capstan.toml"), "web_allow_private = ['127.0.0.1']").unwrap();

@@ -121,7 +121,7 @@ fn p11_tape_reset_command_starts_a_new_generation() {
     run_message(&fixture, "the word is anchor");
     assert_eq!(
         run_message(&fixture, ",tape.reset archive=true"),
-        "the conversation starts over; the old one is archived\n"
+        "the conversation was reset; the old one is archived\n"
     );
     run_message(&fixture, "what was the word?");
     let second = server.requests()[1]["messages"].to_string();

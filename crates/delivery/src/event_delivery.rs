@@ -16,7 +16,7 @@ pub struct OutboxRow {
     /// Number of attempts to send it.
     pub attempts: u32,
     /// One of the attempts may have succeeded.
-    pub is_fate_unknown: bool,
+    pub may_have_been_sent: bool,
     /// The waiting caller of the message has disconnected: another caller on the same channel must not get it.
     pub is_caller_gone: bool,
 }
@@ -27,7 +27,7 @@ impl OutboxRow {
         match output {
             FactOutput::Outbox(id) => {
                 let message = outbound.message;
-                Some(Self { id: *id, message, attempts: 0, is_fate_unknown: false, is_caller_gone: false })
+                Some(Self { id: *id, message, attempts: 0, may_have_been_sent: false, is_caller_gone: false })
             }
             _ => None,
         }
@@ -37,15 +37,15 @@ impl OutboxRow {
     pub fn from_orphaned(record: OutboxRecord) -> Self {
         let attempts = match record.status {
             OutboxStatus::Waiting { attempts, .. } => attempts,
-            OutboxStatus::Sent { .. } | OutboxStatus::Undelivered { .. } | OutboxStatus::Noted { .. } => 0,
+            OutboxStatus::Sent { .. } | OutboxStatus::Undelivered { .. } | OutboxStatus::Acknowledged { .. } => 0,
         };
-        Self { id: record.id, message: record.message, attempts, is_fate_unknown: true, is_caller_gone: false }
+        Self { id: record.id, message: record.message, attempts, may_have_been_sent: true, is_caller_gone: false }
     }
 
     /// A message that a caller did not receive, or that a dead process owned and may have delivered.
     pub fn from_unclaimed(record: OutboxRecord) -> Self {
-        let is_fate_unknown = matches!(record.status, OutboxStatus::Waiting { .. });
-        Self { is_fate_unknown, ..Self::from_orphaned(record) }
+        let may_have_been_sent = matches!(record.status, OutboxStatus::Waiting { .. });
+        Self { may_have_been_sent, ..Self::from_orphaned(record) }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Delivery: the channels of a host, the routes of replies, and the outbox.
 //!
-//! [`Outbox`] sends committed messages in order per chat and retries them until their fate is known. [`ChannelTarget`]
+//! [`Outbox`] sends committed messages in order per chat and retries them until they are sent or given up. [`ChannelTarget`]
 //! shows the stream events of a turn and routes its messages by the delivery policy of its binding.
 //! [`ChannelDirectory`] lists the channels and those of them that listen in this process.
 //!

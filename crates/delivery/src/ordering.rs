@@ -1,8 +1,8 @@
-//! Order of messages to one chat across all processes of a home: a message is sent after all earlier ones.
+//! Order of messages to one chat across all processes of the workspace: a message is sent after all earlier ones.
 
-use capstan_tape::{CommitDurability, OutboxId, OutboxRecord, OutboxStatus, StoreError};
+use capstan_tape::{OutboxId, OutboxRecord, StoreError};
 
-use super::event_delivery::{CallerReceipt, OutboxRow};
+use super::event_delivery::OutboxRow;
 use super::ordering_wait::OrderingWait;
 use super::outbox::Outbox;
 
@@ -10,26 +10,6 @@ use super::outbox::Outbox;
 const EARLIER_MESSAGES_PAGE_SIZE: usize = 16;
 
 impl Outbox {
-    /// Records delivery results, with retries until the host aborts: other processes wait for the records. A waiting
-    /// caller of this process does not.
-    pub(super) async fn record_deliveries_with_retry(
-        &self,
-        results: Vec<(OutboxRow, OutboxStatus)>,
-        mut receipt: Option<CallerReceipt>,
-    ) {
-        let mut retry = OrderingWait::default();
-        loop {
-            match self.record_deliveries(results.clone(), CommitDurability::Durable).await {
-                Err(error) if error.is_transient() => drop(receipt.take()),
-                _ => return,
-            }
-            tokio::select! {
-                () = tokio::time::sleep(retry.next_poll_delay()) => {}
-                () = self.options.abort_token.cancelled() => return,
-            }
-        }
-    }
-
     /// Returns true if another process has to send an earlier message to the same chat. Orphaned messages are adopted
     /// here if this process may deliver them, and are then sent first.
     ///

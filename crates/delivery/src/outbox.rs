@@ -1,4 +1,4 @@
-//! Outbox: delivers committed messages in order per chat, until their fate is known.
+//! Outbox: delivers committed messages in order per chat, until they are sent or given up.
 //!
 //! # Design
 //!
@@ -8,8 +8,8 @@
 //!
 //! # Invariants
 //!
-//! - Messages to one chat are sent in the order of their commits, over all processes of a home; see
-//!   [`ordering`](super::ordering).
+//! - Messages to one chat are sent in the order of their commits, across all processes of the workspace;
+//!   see [`ordering`](super::ordering).
 //! - A message whose earlier attempt may have succeeded is sent with a mark of a possible duplicate.
 //! - When the host stops, unsent messages stay in the store, and so do later messages to the same chats.
 //! - A panic or a hang of a channel affects only deliveries to the same chat.
@@ -36,11 +36,15 @@ const SEND_BACKOFF: RetryBackoff =
 /// Maximum number of attempts to send a message: about a day at the maximum delay.
 const MAX_SEND_ATTEMPTS: u32 = 300;
 
+/// Backoff between attempts to record delivery results.
+const RECORD_BACKOFF: RetryBackoff =
+    RetryBackoff { initial_delay: Duration::from_millis(20), max_delay: Duration::from_secs(1) };
+
 /// Reason of an undelivered message whose waiting caller has disconnected.
 pub(crate) const CALLER_GONE_REASON: &str = "the caller is gone";
 
-/// Reason of an undelivered message whose caller was still not reading when the host aborted.
-const UNCLAIMED_REASON: &str = "the caller did not take it before the host stopped";
+/// Reason of an undelivered message whose caller had not read it when the abort token fired.
+const UNCLAIMED_REASON: &str = "the caller had not read it before the host stopped";
 
 /// Reason reported for a message that stays in the store because the host stops.
 const HOST_STOPPED_REASON: &str = "the host stopped before it could be sent";
@@ -48,7 +52,7 @@ const HOST_STOPPED_REASON: &str = "the host stopped before it could be sent";
 /// Reason of an undelivered message that met a full queue.
 const QUEUE_FULL_REASON: &str = "too many messages wait for this chat";
 
-/// Identity of this process as the owner of outbox rows.
+/// Identity of this process, and liveness of other processes, as owners of outbox rows.
 pub trait RowOwner: Send + Sync {
     /// Name of the owner, as recorded in its rows.
     fn name(&self) -> &str;
@@ -56,7 +60,8 @@ pub trait RowOwner: Send + Sync {
     /// Returns true if another owner is known to be dead.
     fn is_dead(&self, owner: &str) -> bool;
 
-    /// Returns true if a row or event of this owner is orphaned. Records without an owner predate ownership.
+    /// Returns true if a row or event of this owner is orphaned. Records without an owner come from versions before
+    /// ownership was recorded.
     fn is_orphaned(&self, owner: Option<&str>) -> bool {
         owner.is_none_or(|owner| self.is_dead(owner))
     }
@@ -108,8 +113,8 @@ impl Outbox {
         self.wait_for_capacity(&addresses).await;
     }
 
-    /// Enqueues the delivery of an event and returns the chats it goes to. A session with further messages to them
-    /// [waits for capacity](Self::wait_for_capacity) first.
+    /// Enqueues the delivery of an event and returns the chats it goes to. Callers that send more to them must
+    /// [wait for capacity](Self::wait_for_capacity) first.
     pub fn enqueue(&self, delivery: EventDelivery) -> Vec<ChatAddress> {
         let mut addresses = Vec::new();
         for (address, job) in self.delivery_jobs(delivery) {
@@ -147,8 +152,8 @@ impl Outbox {
         }
     }
 
-    /// Notifies a waiting caller that the store delays the outcome of its event. Returns without waiting for the
-    /// channel.
+    /// Notifies a waiting caller that the outcome of its event is delayed by a store failure. Returns without waiting
+    /// for the channel.
     pub fn notify_delayed(&self, event: &InboundEvent, reason: IntakeError) {
         if !self.channels.has_waiting_caller(&event.source) {
             return;
@@ -232,8 +237,8 @@ impl Outbox {
         None
     }
 
-    /// Requeues a message and waits before the next poll. A waiting caller of this process is released when the wait is
-    /// overdue.
+    /// Requeues a message and waits before the next poll. When the wait is overdue, a waiting caller of this process is
+    /// told that its message is undelivered so far.
     async fn requeue_and_wait(
         &self,
         address: &ChatAddress,
@@ -255,9 +260,11 @@ impl Outbox {
         }
     }
 
-    /// Marks a message as undelivered, in a task of its own: later messages wait for the record.
+    /// Marks a message as undelivered. Spawned, so that the caller does not wait for the store; later messages to the chat
+    /// do.
     fn give_up_message(&self, row: OutboxRow, receipt: Option<CallerReceipt>) {
-        tracing::warn!(reason = QUEUE_FULL_REASON, "a message was given up");
+        let (channel, chat) = (&row.message.channel, &row.message.chat_id);
+        tracing::warn!(%channel, %chat, reason = QUEUE_FULL_REASON, "gave up a message");
         if let Some(receipt) = &receipt {
             receipt.record_undelivered(QUEUE_FULL_REASON);
         }
@@ -289,8 +296,10 @@ impl Outbox {
         {
             let channel = &reply.event.source;
             match error_kind {
-                // A disconnect is no error of the host, and there may be many: each is recorded in the store.
-                ChannelErrorKind::Permanent => tracing::info!(%channel, %reason, "a caller has disconnected"),
+                // Usually a disconnect. Not a host error, and frequent, so only info; the store records each one.
+                ChannelErrorKind::Permanent => {
+                    tracing::info!(%channel, %reason, "cannot reply to a caller; not retried");
+                }
                 ChannelErrorKind::NotSent | ChannelErrorKind::Unknown => {
                     tracing::warn!(%channel, %reason, "cannot reply to a caller");
                 }
@@ -299,7 +308,7 @@ impl Outbox {
         }
         let delivery_result = |row: OutboxRow| {
             let status = match &result {
-                Ok(()) => OutboxStatus::Sent { possible_duplicate: row.is_fate_unknown },
+                Ok(()) => OutboxStatus::Sent { possible_duplicate: row.may_have_been_sent },
                 // Already recorded as undelivered, or recorded during the recovery of orphaned messages.
                 Err(_) if reply.is_duplicate => return None,
                 Err((reason, _)) => OutboxStatus::Undelivered { reason: reason.clone() },
@@ -307,7 +316,7 @@ impl Outbox {
             Some((row, status))
         };
         let results: Vec<(OutboxRow, OutboxStatus)> = rows.into_iter().filter_map(delivery_result).collect();
-        // No need to be durable: a delivered reply is repeated on request, recorded or not.
+        // No need to be durable: if the record is lost, the same event id gets the reply again, which is harmless.
         if let Err(error) = self.record_deliveries(results.clone(), CommitDurability::Ordered).await
             && error.is_transient()
         {
@@ -317,10 +326,10 @@ impl Outbox {
         }
     }
 
-    /// Returns true if a message of a repeated event is for its waiting caller and no caller has received it.
+    /// Returns true if no caller has received this message yet, so that a repeated event may return it.
     pub fn is_unclaimed(&self, event: &Event, row: &OutboxRecord) -> bool {
         let is_open = match &row.status {
-            OutboxStatus::Undelivered { .. } | OutboxStatus::Noted { .. } => true,
+            OutboxStatus::Undelivered { .. } | OutboxStatus::Acknowledged { .. } => true,
             // The process that owned it has died.
             OutboxStatus::Waiting { .. } => self.options.owner.is_orphaned(row.owner.as_deref()),
             OutboxStatus::Sent { .. } => false,
@@ -328,14 +337,14 @@ impl Outbox {
         is_open && row.message.channel == event.source && self.channels.has_waiting_caller(&event.source)
     }
 
-    /// Sends one message until its fate is known or the host stops. A waiting caller of this process waits for the
+    /// Attempts to send one message until it is sent or given up, or the host stops. A waiting caller of this process waits for the
     /// first attempt only.
     async fn send_message(&self, address: &ChatAddress, mut row: OutboxRow, mut receipt: Option<CallerReceipt>) {
         loop {
             let result = tokio::select! {
                 biased;
                 result = self.attempt_send(&row) => result,
-                // The process that adopts the message does not know its fate either.
+                // The attempt may have succeeded; the process that adopts the message assumes so too.
                 () = self.options.abort_token.cancelled() => {
                     report_unsent(receipt);
                     return self.queues.abandon(address);
@@ -343,13 +352,13 @@ impl Outbox {
             };
             let (reason, error_kind) = match result {
                 Ok(()) => {
-                    let status = OutboxStatus::Sent { possible_duplicate: row.is_fate_unknown };
+                    let status = OutboxStatus::Sent { possible_duplicate: row.may_have_been_sent };
                     return self.record_deliveries_with_retry(vec![(row, status)], receipt).await;
                 }
                 Err(failure) => failure,
             };
             if row.is_caller_gone {
-                // A disconnect is no error of the host, and it is recorded.
+                // Not a host error, and frequent, so only info; the store records each one.
                 tracing::info!(channel = %row.message.channel, "a caller has disconnected");
             } else {
                 tracing::warn!(channel = %row.message.channel, %reason, "cannot deliver a message");
@@ -358,7 +367,7 @@ impl Outbox {
                 receipt.record_undelivered(&reason);
             }
             row.attempts += 1;
-            row.is_fate_unknown |= error_kind == ChannelErrorKind::Unknown;
+            row.may_have_been_sent |= error_kind == ChannelErrorKind::Unknown;
             if error_kind == ChannelErrorKind::Permanent || row.attempts >= MAX_SEND_ATTEMPTS {
                 return self
                     .record_deliveries_with_retry(vec![(row, OutboxStatus::Undelivered { reason })], receipt)
@@ -366,7 +375,7 @@ impl Outbox {
             }
             let status = OutboxStatus::Waiting {
                 attempts: row.attempts,
-                fate_unknown: row.is_fate_unknown,
+                fate_unknown: row.may_have_been_sent,
                 reason: Some(reason),
             };
             let wait = SEND_BACKOFF.delay_after(row.attempts);
@@ -387,7 +396,7 @@ impl Outbox {
         if row.is_caller_gone {
             return Err((CALLER_GONE_REASON.to_owned(), ChannelErrorKind::Permanent));
         }
-        let marked_duplicate = row.is_fate_unknown.then(|| row.message.clone().mark_possible_duplicate());
+        let marked_duplicate = row.may_have_been_sent.then(|| row.message.clone().mark_possible_duplicate());
         call_with_deadline(channel.send(marked_duplicate.as_ref().unwrap_or(&row.message)), CHANNEL_SEND_TIMEOUT).await
     }
 
@@ -406,6 +415,27 @@ impl Outbox {
             tracing::warn!(%error, "cannot record the delivery of a message");
         }
         recorded.map(drop)
+    }
+
+    /// Records delivery results, with retries until the host aborts: other processes wait for the records. A waiting
+    /// caller of this process does not.
+    async fn record_deliveries_with_retry(
+        &self,
+        results: Vec<(OutboxRow, OutboxStatus)>,
+        mut receipt: Option<CallerReceipt>,
+    ) {
+        let mut attempts: u32 = 0;
+        loop {
+            match self.record_deliveries(results.clone(), CommitDurability::Durable).await {
+                Err(error) if error.is_transient() => drop(receipt.take()),
+                _ => return,
+            }
+            attempts = attempts.saturating_add(1);
+            tokio::select! {
+                () = tokio::time::sleep(RECORD_BACKOFF.base_delay(attempts)) => {}
+                () = self.options.abort_token.cancelled() => return,
+            }
+        }
     }
 }
 

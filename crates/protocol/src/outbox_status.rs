@@ -31,7 +31,8 @@ pub enum OutboxStatus {
         reason: String,
     },
     /// Dead letter that the operator has acknowledged.
-    Noted {
+    #[serde(rename = "noted")]
+    Acknowledged {
         /// Failure that the channel reported.
         reason: String,
     },

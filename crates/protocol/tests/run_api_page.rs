@@ -41,7 +41,7 @@ fn method_table() -> String {
         let request = type_words(method.request_type());
         let response = type_words(method.response_type());
         let response = if method.is_streaming() { format!("stream of {response}") } else { response };
-        let (needs, description) = (method.needs(), description.join(" "));
+        let (needs, description) = (method.required_grant(), description.join(" "));
         writeln!(table, "| `{method}` | {needs} | {request} | {response} | {description} |").unwrap();
     }
     table

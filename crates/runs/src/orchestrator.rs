@@ -41,8 +41,8 @@ pub struct RunReport {
     pub run_id: RunId,
     /// Usage of the run, as far as known.
     pub usage: Option<Usage>,
-    /// The run has no output, so the prompt becomes the reply of the turn.
-    pub has_no_output: bool,
+    /// The run has no output, so the turn replies with the prompt, a reply that the run has not recorded.
+    pub replies_with_prompt: bool,
     /// Registration of the run, held until its end is recorded.
     pub active_guard: ActiveRunGuard,
 }
@@ -76,8 +76,11 @@ impl ModelStage for Orchestrator {
         child_run::end_open_children(&run, run_status(&outcome)).await;
         open_calls::notify_interrupted_calls(&run).await;
         let usage = self.close_run(&run, &outcome);
-        let has_no_output = matches!(outcome, Ok(StageOutcome::NoOutput));
-        StageReport { outcome, run: Some(RunReport { run_id: run.id().clone(), usage, has_no_output, active_guard }) }
+        let replies_with_prompt = matches!(outcome, Ok(StageOutcome::NoOutput));
+        StageReport {
+            outcome,
+            run: Some(RunReport { run_id: run.id().clone(), usage, replies_with_prompt, active_guard }),
+        }
     }
 }
 

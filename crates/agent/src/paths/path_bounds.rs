@@ -14,15 +14,15 @@ const SHARED_MEMORY_DIR: &str = "/dev/shm";
 /// Paths that may be used: the workspace and additional roots, except for denied directories.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PathBounds {
-    /// Additional files and folders that may be used.
+    /// Additional files and directories that may be used.
     pub extra_roots: Vec<PathBuf>,
-    /// Folders that stay denied even inside an allowed one.
+    /// Directories that stay denied even inside an allowed one.
     pub denied: Vec<PathBuf>,
 }
 
 impl PathBounds {
-    /// Opens a regular file within these bounds for reading; symbolic links must stay within them. An error without an
-    /// OS error code is a violation of these rules.
+    /// Opens a regular file within these bounds for reading; symbolic links must stay within them. A violation of
+    /// these rules is an error without an OS error code.
     pub fn open(&self, workspace: &Path, path: &str) -> std::io::Result<std::fs::File> {
         self.resolve_path(workspace, path).map_err(std::io::Error::other)?.open()
     }
@@ -30,22 +30,25 @@ impl PathBounds {
     /// Resolves a path, following symbolic links, and checks that it is within these bounds. The path need not exist,
     /// but no part of it may be a dangling link.
     pub(crate) fn resolve_path(&self, workspace: &Path, path: &str) -> Result<BoundedPath, ToolError> {
-        if path.is_empty() || path.contains('\0') {
+        if path.is_empty() {
             return Err(ToolError::new("the path must not be empty"));
+        }
+        if path.contains('\0') {
+            return Err(ToolError::new("the path must not contain a NUL byte"));
         }
         let root = workspace.canonicalize().map_err(|error| path_error(path, &error))?;
         let resolved = resolve_links(&root.join(path)).map_err(|reason| ToolError::new(format!("{path}: {reason}")))?;
-        let allowed = self.extra_roots.iter().filter_map(|folder| folder.canonicalize().ok());
+        let allowed = self.extra_roots.iter().filter_map(|root| root.canonicalize().ok());
         let root = std::iter::once(root).chain(allowed).find(|root| resolved.starts_with(root));
         let Some(root) = root else {
-            return Err(ToolError::new(format!("{path} is outside the workspace, which is not allowed")));
+            return Err(ToolError::new(format!("{path} is outside the workspace and the allowed paths")));
         };
-        let canonical = |folder: &PathBuf| folder.canonicalize().unwrap_or_else(|_| folder.clone());
+        let canonical = |dir: &PathBuf| dir.canonicalize().unwrap_or_else(|_| dir.clone());
         if self.denied.iter().map(canonical).any(|denied| resolved.starts_with(denied)) {
-            return Err(ToolError::new(format!("{path} belongs to Capstan itself, which is not allowed")));
+            return Err(ToolError::new(format!("{path} is in Capstan's own directory; access is denied")));
         }
-        if KERNEL_DIRS.iter().any(|folder| resolved.starts_with(folder)) && !resolved.starts_with(SHARED_MEMORY_DIR) {
-            return Err(ToolError::new(format!("{path} belongs to the system, which is not allowed")));
+        if KERNEL_DIRS.iter().any(|dir| resolved.starts_with(dir)) && !resolved.starts_with(SHARED_MEMORY_DIR) {
+            return Err(ToolError::new(format!("{path} is a kernel interface; access is denied")));
         }
         Ok(BoundedPath::new(path, &root, &resolved))
     }
@@ -73,10 +76,10 @@ fn resolve_links(path: &Path) -> Result<PathBuf, String> {
         if existing.symlink_metadata().is_ok() {
             return Err("it is a dangling symbolic link".to_owned());
         }
-        // Below a missing folder only plain names are allowed: the meaning of `..` is not known yet.
+        // Below a missing directory only plain names are allowed: `..` cannot be resolved there.
         let (Some(Component::Normal(name)), Some(parent)) = (existing.components().next_back(), existing.parent())
         else {
-            return Err("it passes through a folder that does not exist".to_owned());
+            return Err("it passes through a directory that does not exist".to_owned());
         };
         missing.push(name);
         existing = parent;

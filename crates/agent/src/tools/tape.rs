@@ -33,7 +33,7 @@ pub(super) fn info() -> FnTool {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct TapeSearchArgs {
-    /// Words to search for; a typo is tolerated.
+    /// Words to search for; small typos are tolerated.
     query: String,
     /// Maximum number of entries to show.
     limit: Option<usize>,
@@ -104,20 +104,20 @@ pub(super) fn anchors() -> FnTool {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct TapeResetArgs {
-    /// Keep the conversation as an archive.
+    /// Mark the old generation of the tape as archived.
     #[serde(default)]
     archive: bool,
 }
 
 pub(super) fn reset() -> FnTool {
     let description = "Starts this conversation over with an empty context. \
-        Only for people, as a command; an agent that wants a fresh context uses tape.handoff.";
+        Only for people, as a command; an agent that wants a fresh context uses tape_handoff.";
     typed_tool("tape.reset", description, |arguments: TapeResetArgs, context: ToolContext| async move {
         context.api.tape.reset(arguments.archive).await.map_err(to_tool_error)?;
         Ok(ToolOutput::ok(if arguments.archive {
-            "the conversation starts over; the old one is archived"
+            "the conversation was reset; the old one is archived"
         } else {
-            "the conversation starts over"
+            "the conversation was reset"
         }))
     })
 }

@@ -25,7 +25,7 @@ pub(crate) enum BindingsCommand {
         /// Id of the binding
         binding: String,
     },
-    /// Save a binding, replacing the one with the same id
+    /// Save a binding from a file, replacing the one with the same id
     Set {
         /// File with the binding in TOML or JSON, or - for standard input
         file: String,
@@ -45,7 +45,7 @@ pub(crate) enum BindingsCommand {
         /// Id of the binding
         binding: String,
     },
-    /// Show which binding an event would get and why the others do not apply, without running it
+    /// Show which binding an event would get and why the others do not apply, without processing the event
     DryRun {
         /// File with the envelope of the event in JSON, or - for standard input
         file: String,

@@ -14,7 +14,7 @@ use crate::{CommandError, builder, home};
 
 #[derive(Subcommand)]
 pub(crate) enum EventsCommand {
-    /// Submit an event, wait until it is settled, and print its outcome as JSON
+    /// Submit an event, wait for its outcome, and print it as JSON
     ///
     /// The envelope needs at least `event_type`, `source` and `input`. Replies are printed unless `delivery` names another
     /// channel.
@@ -22,7 +22,7 @@ pub(crate) enum EventsCommand {
         /// File with the envelope in JSON, or - for standard input
         file: String,
     },
-    /// Submit a LangBot query, wait until it is settled, and print its outcome as JSON
+    /// Submit a LangBot query, wait for its outcome, and print it as JSON
     ///
     /// The query must include its pipeline. It becomes an event with its own binding, recorded with the event; the bindings
     /// of this host do not apply.

@@ -14,9 +14,9 @@ use crate::{CommandError, builder, home};
 
 #[derive(Args)]
 pub(crate) struct RunArgs {
-    /// Message text, or - for standard input; a text that starts with a comma is a command (try ,help)
+    /// Message text, or - for standard input; a message that starts with a comma is a command (try ,help)
     message: String,
-    /// Session [default: CHANNEL:CHAT]
+    /// Session to continue [default: CHANNEL:CHAT]
     #[arg(long, value_name = "ID", value_parser = parse_name)]
     session_id: Option<String>,
     /// Channel of the message and of the reply
@@ -28,12 +28,12 @@ pub(crate) struct RunArgs {
     /// Sender of the message
     #[arg(long, value_name = "ID", default_value = "human", value_parser = parse_name)]
     sender_id: String,
-    /// Idempotency key: an event id that was used before runs no second turn and returns the stored reply
+    /// Idempotency key: if this id was used before, return the stored reply instead of running a second turn
     #[arg(long, value_name = "ID", value_parser = parse_name)]
     event_id: Option<String>,
     #[command(flatten)]
     pub(crate) workspace: WorkspaceFlag,
-    /// Print one JSON object: `session_id`, `run_id`, output, outbounds, usage, outcome
+    /// Print one JSON object: `session_id`, `run_id`, `output`, `outbounds`, `usage`, `outcome`
     #[arg(long)]
     pub(crate) json: bool,
 }

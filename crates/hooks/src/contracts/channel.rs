@@ -14,6 +14,86 @@ use serde_json::Value;
 use crate::InboundEvent;
 
 /// Connection to a platform: submits its events to the host and sends the replies.
+///
+/// # Example
+///
+/// The same code is in `docs/plugins.md`.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use async_trait::async_trait;
+/// use capstan_hooks::contracts::{Channel, ChannelCapabilities, ChannelError, Gateway};
+/// use capstan_hooks::points::ProvideChannels;
+/// use capstan_hooks::{BoxError, HookRegistrar, InboundEvent, Plugin};
+/// use capstan_protocol::{ChannelName, Event, OutboundMessage};
+/// use tokio::sync::{Mutex, mpsc, oneshot};
+/// use tokio_util::sync::CancellationToken;
+///
+/// /// Message of the platform, which sends it again unless it was accepted.
+/// struct PlatformMessage {
+///     id: String,
+///     chat: String,
+///     text: String,
+///     accepted: oneshot::Sender<bool>,
+/// }
+///
+/// /// Channel between two queues, which stand for the client of a platform.
+/// struct QueueChannel {
+///     incoming: Mutex<mpsc::Receiver<PlatformMessage>>,
+///     outgoing: mpsc::Sender<(String, String)>,
+///     stop_token: CancellationToken,
+/// }
+///
+/// #[async_trait]
+/// impl Channel for QueueChannel {
+///     fn name(&self) -> ChannelName {
+///         "queue".into()
+///     }
+///
+///     fn capabilities(&self) -> ChannelCapabilities {
+///         ChannelCapabilities::default()
+///     }
+///
+///     async fn start(&self, gateway: Arc<dyn Gateway>) -> Result<(), ChannelError> {
+///         let mut incoming = self.incoming.lock().await;
+///         while let Some(Some(message)) = self.stop_token.run_until_cancelled(incoming.recv()).await {
+///             let PlatformMessage { id, chat, text, accepted } = message;
+///             // With the platform's id, a message that arrives twice gets one turn.
+///             let event = Event { event_id: id.as_str().into(), ..Event::message(self.name(), chat, text) };
+///             let submitted = gateway.submit(InboundEvent::new(event)).await;
+///             // The event is durable now, or was rejected.
+///             let _disconnected = accepted.send(submitted.is_ok());
+///         }
+///         Ok(())
+///     }
+///
+///     async fn stop(&self) -> Result<(), ChannelError> {
+///         self.stop_token.cancel();
+///         Ok(())
+///     }
+///
+///     async fn send(&self, message: &OutboundMessage) -> Result<(), ChannelError> {
+///         let sent = self.outgoing.send((message.chat_id.to_string(), message.content.text())).await;
+///         sent.map_err(|_| ChannelError::new(self.name(), "the platform is disconnected"))
+///     }
+/// }
+///
+/// /// Plugin that provides the channel.
+/// struct QueuePlugin(Arc<QueueChannel>);
+///
+/// impl Plugin for QueuePlugin {
+///     fn name(&self) -> &str {
+///         "queue"
+///     }
+///
+///     fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
+///         let channel: Arc<dyn Channel> = self.0.clone();
+///         hooks.on_sync(ProvideChannels, move || Ok(Some(vec![Arc::clone(&channel)])));
+///         Ok(())
+///     }
+/// }
+/// ```
 #[async_trait]
 pub trait Channel: Send + Sync + 'static {
     /// Name of the channel.

@@ -113,7 +113,7 @@ async fn t13_a_message_after_a_queued_command_sees_its_effect() {
     let two = conversation.send_with_admission("steer", "two").await;
     barrier.release();
     assert_eq!(conversation.outcome(&one).await, "replied: one done");
-    assert_eq!(conversation.outcome(&reset).await, "replied: the conversation starts over");
+    assert_eq!(conversation.outcome(&reset).await, "replied: the conversation was reset");
     assert_eq!(conversation.outcome(&two).await, "replied: two done");
     assert_eq!(conversation.requests().last().unwrap().last().unwrap(), "user: two");
     assert!(

@@ -39,33 +39,33 @@ impl fmt::Display for BindingMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Disabled => write!(f, "it is disabled"),
-            Self::Scope { field, expected: wanted, actual: Some(found) } => {
-                write!(f, "its {field} is {wanted}, not {found}")
+            Self::Scope { field, expected, actual: Some(actual) } => {
+                write!(f, "it requires {field} {expected}; the event has {actual}")
             }
-            Self::Scope { field, expected: wanted, actual: None } => {
-                write!(f, "its {field} is {wanted}, and the event has none")
+            Self::Scope { field, expected, actual: None } => {
+                write!(f, "it requires {field} {expected}; the event has none")
             }
-            Self::EventType { expected: wanted, actual: found } => {
-                write!(f, "it takes {}, not {found}", wanted.join(", "))
+            Self::EventType { expected, actual } => {
+                write!(f, "it accepts event types {}; the event is {actual}", expected.join(", "))
             }
-            Self::Filter { field } => write!(f, "its condition on {field} does not hold"),
+            Self::Filter { field } => write!(f, "its filter on {field} is not satisfied"),
         }
     }
 }
 
-/// Specificity of the match of a binding with an event, or the reason for a mismatch.
+/// Matches a binding against an event; returns the specificity, or the reason for the mismatch.
 pub(super) fn match_binding(binding: &Binding, event: &Event) -> Result<BindingSpecificity, BindingMismatch> {
     if !binding.enabled {
         return Err(BindingMismatch::Disabled);
     }
-    for ((field, wanted), found) in
+    for ((field, expected), actual) in
         SCOPE_FIELDS.into_iter().zip(scope_values(&binding.scope)).zip(event_scope_values(event))
     {
-        if let Some(wanted) = wanted.filter(|wanted| Some(*wanted) != found) {
+        if let Some(expected) = expected.filter(|expected| Some(*expected) != actual) {
             return Err(BindingMismatch::Scope {
                 field,
-                expected: wanted.to_owned(),
-                actual: found.map(str::to_owned),
+                expected: expected.to_owned(),
+                actual: actual.map(str::to_owned),
             });
         }
     }
@@ -74,8 +74,8 @@ pub(super) fn match_binding(binding: &Binding, event: &Event) -> Result<BindingS
     })?;
     if !binding.filters.is_empty() {
         // An event is plain data: serialization cannot fail.
-        let told = serde_json::to_value(event).unwrap_or_default();
-        if let Some(filter) = binding.filters.iter().find(|filter| !is_filter_satisfied(filter, &told)) {
+        let event_json = serde_json::to_value(event).unwrap_or_default();
+        if let Some(filter) = binding.filters.iter().find(|filter| !is_filter_satisfied(filter, &event_json)) {
             return Err(BindingMismatch::Filter { field: filter.field.clone() });
         }
     }
@@ -95,18 +95,18 @@ fn event_scope_values(event: &Event) -> [Option<&str>; 6] {
 }
 
 /// Best match of the patterns with an event type.
-fn best_event_type_match(patterns: &[String], name: &str) -> Option<EventTypeMatch> {
+fn best_event_type_match(patterns: &[String], event_type: &str) -> Option<EventTypeMatch> {
     if patterns.is_empty() {
         return Some(EventTypeMatch::Any);
     }
-    patterns.iter().filter_map(|pattern| match_pattern(pattern, name)).max()
+    patterns.iter().filter_map(|pattern| match_pattern(pattern, event_type)).max()
 }
 
-fn match_pattern(pattern: &str, name: &str) -> Option<EventTypeMatch> {
+fn match_pattern(pattern: &str, event_type: &str) -> Option<EventTypeMatch> {
     match pattern.strip_suffix('*') {
         Some("") => Some(EventTypeMatch::Any),
-        Some(beginning) => name.starts_with(beginning).then_some(EventTypeMatch::Prefix(beginning.len())),
-        None => (pattern == name).then_some(EventTypeMatch::Exact),
+        Some(prefix) => event_type.starts_with(prefix).then_some(EventTypeMatch::Prefix(prefix.len())),
+        None => (pattern == event_type).then_some(EventTypeMatch::Exact),
     }
 }
 

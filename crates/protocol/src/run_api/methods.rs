@@ -5,7 +5,7 @@
 /// A group has a name in `RunApi`, the type of its facade, and methods. A method has:
 ///
 /// - a doc comment, whose first paragraph is the last column of the table in `docs/run-api.md`;
-/// - its name on the wire, and the authority that it needs, in words for that table;
+/// - its name on the wire, and the permission that it requires, as text for that table;
 /// - `call` or `stream`, its variant name, its request, and its response or stream item;
 /// - its signature in the facade, and the request built from the arguments.
 ///
@@ -17,14 +17,14 @@ macro_rules! run_api_methods {
         $callback! {
             /// Models.
             models: ModelsApi {
-                /// The answer of a model, as a stream.
+                /// The response of a model, as a stream.
                 ///
                 /// The request is recorded before it is sent. Dropping the stream cancels the call.
                 "models.stream" needs "`models`: `stream`, for that model",
                 stream ModelsStream(ModelCall) -> ModelEvent,
                 fn stream(call: ModelCall) = call;
 
-                /// The complete answer of a model.
+                /// The complete response of a model.
                 "models.invoke" needs "`models`: `invoke`, for that model",
                 call ModelsInvoke(ModelCall) -> ModelOutput,
                 fn invoke(call: ModelCall) = call;
@@ -97,8 +97,8 @@ macro_rules! run_api_methods {
                 call TapeSay(SayCall) -> (),
                 fn say(content: Content) = SayCall { content };
 
-                /// Starts a new generation of the tape; `archive` keeps the old one. For commands only, while no other
-                /// message of the session is being processed.
+                /// Starts a new generation of the tape; `archive` marks the old one as archived. For commands only,
+                /// while no other message of the session is being processed.
                 "tape.reset" needs "`tape`: `write`",
                 call TapeReset(ResetCall) -> (),
                 fn reset(archive: bool) = ResetCall { archive };

@@ -35,7 +35,7 @@ pub struct SayCall {
 /// Request for a new generation of the tape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ResetCall {
-    /// Keep the old generation permanently.
+    /// Mark the old generation as archived.
     #[serde(default)]
     pub archive: bool,
 }

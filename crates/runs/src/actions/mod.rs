@@ -158,7 +158,7 @@ pub(crate) fn report_actions_to_parent(run: &Run, parent: &Run) -> Option<Fact> 
     }
     parent.progress().actions.started.extend(actions.iter().cloned());
     let event = TapeEvent::ActionByChild(ChildActions { run_id: run.id().clone(), actions });
-    Some(parent.journal.final_entry(parent.id(), event.into()))
+    Some(parent.journal.stamped_entry_fact(parent.id(), event.into()))
 }
 
 /// Entry that records the end of an action.

@@ -161,7 +161,7 @@ async fn commit_change(
         if facts.is_empty() {
             return Ok(false);
         }
-        let build_entry = || run.journal.final_entry(run.id(), TapeEvent::StorageChanged(change.clone()).into());
+        let build_entry = || run.journal.stamped_entry_fact(run.id(), TapeEvent::StorageChanged(change.clone()).into());
         facts.push(entry.get_or_insert_with(build_entry).clone());
         if commit::commit_if_unchanged(run, namespace, revision, facts).await? {
             return Ok(true);

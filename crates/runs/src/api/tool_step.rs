@@ -98,7 +98,9 @@ impl<'a> ToolStep<'a> {
             }
             StepEvent::Committed(positions, outcome) => {
                 self.is_committing = false;
-                outcome.map_err(|error| unrecorded_effects_error(&error, &self.run().journal.unrecorded_tools()))?;
+                outcome.map_err(|error| {
+                    unrecorded_effects_error(&error, &self.run().journal.tools_with_undurable_effects())
+                })?;
                 for position in &positions {
                     self.schedule.mark_recorded(*position);
                 }

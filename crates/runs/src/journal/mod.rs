@@ -17,7 +17,7 @@ use self::detach_on_drop::DetachOnDrop;
 /// The journal of one turn.
 ///
 /// Entries are pending until something must be recorded before the turn continues (a model call, a tool call) or the
-/// turn ends; then all of them are one commit, under the turn's lease. Pending facts are removed only after they are
+/// turn ends; then all are committed together, under the turn's lease. Pending facts are removed only after they are
 /// written.
 pub struct Journal {
     tapes: TapeRepository,
@@ -27,24 +27,24 @@ pub struct Journal {
     /// Tracks detached commits whose caller has gone.
     tasks: TaskTracker,
     pending: Mutex<PendingFacts>,
-    /// Serializes commits in the order of their facts. The lock is held while waiting for the disk on purpose; the only
-    /// other use is to read the tape between two commits. It guards the window that was read there.
-    commit_lock: tokio::sync::Mutex<IncrementalWindow>,
+    /// Window of the tape as of the last [`view`](Self::view). Its lock serializes commits in the order of their facts:
+    /// deliberately held across disk I/O, and taken by `view` to refresh the window between two commits.
+    cached_window: tokio::sync::Mutex<IncrementalWindow>,
 }
 
 #[derive(Default)]
 struct PendingFacts {
     facts: Vec<Fact>,
     /// Positions of entries whose id a caller needs.
-    tracked_entries: Vec<(usize, EntryTicket)>,
+    tracked_entries: Vec<(usize, PendingEntry)>,
     /// Positions of entries that record the effect of a tool, with the name of the tool.
     tool_effects: Vec<(usize, String)>,
     /// Tools whose effects are recorded but possibly not yet durable.
     unsynced_tool_effects: Vec<String>,
-    entry_ids: HashMap<EntryTicket, EntryId>,
-    ticket_count: u64,
-    /// Number of entries of the turn's run so far.
-    entry_count: u64,
+    entry_ids: HashMap<PendingEntry, EntryId>,
+    tracked_count: u64,
+    /// Sequence number of the last entry of the turn's run.
+    last_sequence: u64,
     /// Number of leading facts that a commit is writing.
     committing_count: usize,
     /// The runner of the turn's run has started.
@@ -53,14 +53,22 @@ struct PendingFacts {
     is_unsynced: bool,
 }
 
-/// Handle of an entry that may not have its id yet.
+/// Handle for an entry whose id is assigned by its commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct EntryTicket(u64);
+pub(crate) struct PendingEntry(u64);
 
 impl Journal {
     /// Journal of a tape. Detached commits are spawned on `tasks`, which the host waits for before it ends.
     pub fn new(tapes: TapeRepository, tape: TapeName, fence: Fence, clock: Clock, tasks: TaskTracker) -> Self {
-        Self { tapes, tape, fence, clock, tasks, pending: Mutex::default(), commit_lock: tokio::sync::Mutex::default() }
+        Self {
+            tapes,
+            tape,
+            fence,
+            clock,
+            tasks,
+            pending: Mutex::default(),
+            cached_window: tokio::sync::Mutex::default(),
+        }
     }
 
     /// The tape that this journal writes to.
@@ -86,8 +94,9 @@ impl Journal {
         Self::new(self.tapes.clone(), fork, self.fence.clone(), self.clock.clone(), self.tasks.clone())
     }
 
-    /// Adds entries of a run, after the facts they depend on, so that no commit separates them. `effectful_tool`
-    /// is the tool whose effect the last entry records: until that is durable, only this journal knows of the effect.
+    /// Adds facts and the entries of a run that depend on them; one commit writes all. `effectful_tool` is the tool
+    /// whose effect the last entry records; [`tools_with_undurable_effects`](Self::tools_with_undurable_effects) reports
+    /// it until the entry is durable.
     pub(crate) fn append_atomic(
         &self,
         run: &RunId,
@@ -102,8 +111,8 @@ impl Journal {
         pending.tool_effects.extend(effectful_tool.map(|tool| (last, tool)));
     }
 
-    /// The tools with effects that are not durable yet.
-    pub fn unrecorded_tools(&self) -> Vec<String> {
+    /// Tools with effects whose record is pending, or written but possibly not durable yet.
+    pub fn tools_with_undurable_effects(&self) -> Vec<String> {
         let pending = self.lock();
         let mut tools: Vec<String> = Vec::new();
         for tool in pending.unsynced_tool_effects.iter().chain(pending.tool_effects.iter().map(|(_, tool)| tool)) {
@@ -114,13 +123,13 @@ impl Journal {
         tools
     }
 
-    /// An entry of a run, as a fact to commit with the end of the turn.
-    pub fn final_entry(&self, run: &RunId, entry: EntryDraft) -> Fact {
+    /// Numbers and stamps an entry of a run without adding it, and returns the fact that appends it.
+    pub fn stamped_entry_fact(&self, run: &RunId, entry: EntryDraft) -> Fact {
         self.append_fact(&mut self.lock(), run, entry)
     }
 
-    /// The next entry of a run, for a fact that the caller builds.
-    pub(crate) fn next_entry(&self, run: &RunId, entry: EntryDraft) -> EntryDraft {
+    /// Numbers and stamps an entry of a run without adding it, for a fact that the caller builds.
+    pub(crate) fn stamped_entry(&self, run: &RunId, entry: EntryDraft) -> EntryDraft {
         self.stamp_entry(&mut self.lock(), run, entry)
     }
 
@@ -129,46 +138,46 @@ impl Journal {
     }
 
     fn stamp_entry(&self, pending: &mut PendingFacts, run: &RunId, entry: EntryDraft) -> EntryDraft {
-        pending.entry_count += 1;
-        let entry = entry.with_run_id(run).with_sequence(pending.entry_count);
+        pending.last_sequence += 1;
+        let entry = entry.with_run_id(run).with_sequence(pending.last_sequence);
         // An entry that every store rejects would block the commit of all pending facts.
         EntryDraft { date: Some(self.clock.now().into()), ..entry }.limit_nesting()
     }
 
     /// The id of an entry, once it is committed.
-    pub(crate) fn entry_id(&self, ticket: EntryTicket) -> Option<EntryId> {
-        self.lock().entry_ids.get(&ticket).copied()
+    pub(crate) fn entry_id(&self, entry: PendingEntry) -> Option<EntryId> {
+        self.lock().entry_ids.get(&entry).copied()
     }
 
     /// Adds the message of events that a run ingests. It is recorded on the tape, and the events are recorded as
     /// ingested by the run.
-    pub(crate) fn append_ingested(&self, run: &RunId, message: EntryDraft, events: &[EventKey]) -> EntryTicket {
+    pub(crate) fn append_ingested(&self, run: &RunId, message: EntryDraft, events: &[EventKey]) -> PendingEntry {
         let mut pending = self.lock();
         let fact = self.append_fact(&mut pending, run, message);
-        pending.ticket_count += 1;
-        let ticket = EntryTicket(pending.ticket_count);
+        pending.tracked_count += 1;
+        let entry = PendingEntry(pending.tracked_count);
         let position = pending.facts.len();
         pending.facts.push(fact);
-        pending.tracked_entries.push((position, ticket));
+        pending.tracked_entries.push((position, entry));
         let message = EntryRef::InBatch(position);
         pending.facts.extend(events.iter().map(|key| Fact::IngestEvent {
             key: key.clone(),
             run_id: run.clone(),
             message,
         }));
-        ticket
+        entry
     }
 
-    /// Calls `show` with the context window of these kinds, with the pending entries as if they were committed.
+    /// Calls `read` with the context window of these kinds, with the pending entries as if they were committed.
     pub(crate) async fn view<T>(
         self: &Arc<Self>,
         kinds: &[EntryKind],
-        show: impl FnOnce(&ContextWindow) -> T,
+        read: impl FnOnce(&ContextWindow) -> T,
     ) -> Result<T, StoreError> {
         if self.pending_entries().iter().any(|entry| entry.kind == EntryKind::Anchor) {
             self.flush_ordered().await?;
         }
-        let mut cached = self.commit_lock.lock().await;
+        let mut cached = self.cached_window.lock().await;
         // If this is dropped or fails midway, an empty window stays behind, and the next call reads the tape again.
         let mut current = std::mem::take(&mut *cached);
         let window = current.refresh(&self.tapes, &self.tape, kinds).await?;
@@ -178,7 +187,7 @@ impl Journal {
         let now = self.clock.now();
         let pending = self.pending_entries().into_iter().zip(ids);
         window.following.extend(pending.map(|(draft, id)| draft.into_entry(id, now, &[])));
-        let output = show(window);
+        let output = read(window);
         window.following.truncate(committed_count);
         *cached = current;
         Ok(output)
@@ -234,7 +243,8 @@ impl Journal {
         self.flush_with(Vec::new()).await.map(drop)
     }
 
-    /// Writes all pending facts without waiting for the disk: for facts without effects that would survive a power cut.
+    /// Writes all pending facts without waiting for the disk. Only for facts that may be lost in a power failure, because
+    /// nothing outside the store depends on them.
     pub(crate) async fn flush_ordered(self: &Arc<Self>) -> Result<(), StoreError> {
         if self.lock().facts.is_empty() {
             return Ok(());
@@ -277,7 +287,7 @@ impl Journal {
         preconditions: Vec<BatchPrecondition>,
         final_facts: Vec<Fact>,
     ) -> Result<Vec<FactOutput>, StoreError> {
-        let _serialized = self.commit_lock.lock().await;
+        let _serialized = self.cached_window.lock().await;
         let (mut facts, count, is_unsynced) = {
             let mut pending = self.lock();
             pending.committing_count = pending.facts.len();
@@ -298,7 +308,7 @@ impl Journal {
         let (tracked, still_pending): (Vec<_>, Vec<_>) =
             std::mem::take(&mut pending.tracked_entries).into_iter().partition(|(position, _)| *position < count);
         pending.tracked_entries =
-            still_pending.into_iter().map(|(position, ticket)| (position - count, ticket)).collect();
+            still_pending.into_iter().map(|(position, entry)| (position - count, entry)).collect();
         let (written_effects, still_pending): (Vec<_>, Vec<_>) =
             std::mem::take(&mut pending.tool_effects).into_iter().partition(|(position, _)| *position < count);
         pending.tool_effects = still_pending.into_iter().map(|(position, tool)| (position - count, tool)).collect();
@@ -308,9 +318,9 @@ impl Journal {
                 pending.unsynced_tool_effects.extend(written_effects.into_iter().map(|(_, tool)| tool));
             }
         }
-        for (position, ticket) in tracked {
+        for (position, entry) in tracked {
             if let Some(id) = committed.entry_id(EntryRef::InBatch(position)) {
-                pending.entry_ids.insert(ticket, id);
+                pending.entry_ids.insert(entry, id);
             }
         }
         drop(pending);

@@ -39,10 +39,10 @@ async fn x01_a_detached_commit_does_not_include_the_end_of_the_turn() {
 
     journal.append(&run, EntryDraft::event("first", json!({})));
     // A run that is cancelled while it commits: the commit has begun, and its caller is dropped.
-    let other_commit = journal.commit_lock.lock().await;
+    let other_commit = journal.cached_window.lock().await;
     assert!(Box::pin(journal.flush()).now_or_never().is_none());
     drop(other_commit);
-    let last = journal.final_entry(&run, EntryDraft::event("last", json!({})));
+    let last = journal.stamped_entry_fact(&run, EntryDraft::event("last", json!({})));
     let outputs = journal.flush_with(vec![last]).await.unwrap();
     assert_eq!(outputs, [FactOutput::Entry(EntryId(2))]);
     assert_eq!(store.read(&tape, &TapeSlice::all()).await.unwrap().len(), 2);
@@ -52,7 +52,7 @@ async fn x01_a_detached_commit_does_not_include_the_end_of_the_turn() {
 async fn x01_a_detached_commit_completes_before_the_host_ends() {
     let (store, tape, journal) = leased_journal().await;
     journal.append(&RunId::generate(), EntryDraft::event("first", json!({})));
-    let other_commit = journal.commit_lock.lock().await;
+    let other_commit = journal.cached_window.lock().await;
     assert!(Box::pin(journal.flush()).now_or_never().is_none());
     drop(other_commit);
     journal.tasks.close();
@@ -81,7 +81,7 @@ async fn x02_a_tool_effect_is_unrecorded_until_it_is_durable() {
     record_effect("bash");
     journal.flush_ordered().await.unwrap();
     record_effect("fs.write");
-    assert_eq!(journal.unrecorded_tools(), ["bash", "fs.write"]);
+    assert_eq!(journal.tools_with_undurable_effects(), ["bash", "fs.write"]);
     journal.flush().await.unwrap();
-    assert!(journal.unrecorded_tools().is_empty());
+    assert!(journal.tools_with_undurable_effects().is_empty());
 }

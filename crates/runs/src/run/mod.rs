@@ -30,7 +30,7 @@ use self::run_actions::RunActions;
 use self::runner_tool_calls::RunnerToolCalls;
 use crate::active_runs::ActiveRunGuard;
 use crate::environment::RunEnvironment;
-use crate::journal::{EntryTicket, Journal};
+use crate::journal::{Journal, PendingEntry};
 use crate::steering::Steering;
 
 /// One run, shared by its stream, its API and its child runs.
@@ -115,7 +115,7 @@ enum MessageState {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum RunMessage {
     /// Written by this run.
-    New(EntryTicket),
+    New(PendingEntry),
     /// Written by an interrupted run.
     Earlier(EntryId),
 }
@@ -189,8 +189,8 @@ impl Run {
     /// Ingests the prompt of a child run, which has no event.
     pub(crate) fn ingest_prompt(&self) {
         let prompt = EntryDraft::message(&ChatMessage::user(self.prompt.0.as_ref().clone()));
-        let ticket = self.journal.append_ingested(self.id(), prompt, &[]);
-        self.progress().message_state = MessageState::Ingested(vec![RunMessage::New(ticket)]);
+        let entry = self.journal.append_ingested(self.id(), prompt, &[]);
+        self.progress().message_state = MessageState::Ingested(vec![RunMessage::New(entry)]);
     }
 
     /// Ingests the message, once: writes its prompt to the tape. A message that an interrupted run ingested is there
@@ -225,9 +225,9 @@ impl Run {
     pub(crate) fn ingest_steered(&self, event: &EventKey, prompt: Content) {
         self.ingest_message();
         let message = EntryDraft::message(&ChatMessage::user(prompt));
-        let ticket = self.journal.append_ingested(self.id(), message, std::slice::from_ref(event));
+        let entry = self.journal.append_ingested(self.id(), message, std::slice::from_ref(event));
         if let MessageState::Ingested(ingested) = &mut self.progress().message_state {
-            ingested.push(RunMessage::New(ticket));
+            ingested.push(RunMessage::New(entry));
         }
     }
 
@@ -322,7 +322,7 @@ impl Run {
             MessageState::Pending | MessageState::Command => Vec::new(),
         };
         let entry_id = |message| match message {
-            RunMessage::New(ticket) => self.journal.entry_id(ticket),
+            RunMessage::New(entry) => self.journal.entry_id(entry),
             RunMessage::Earlier(id) => Some(id),
         };
         let [anchor, event] = EntryDraft::handoff(&handoff.name, &handoff.state);

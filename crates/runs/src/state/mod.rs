@@ -48,7 +48,7 @@ pub(crate) fn granted_namespace(run: &Run, scope: StateScope) -> Result<String, 
 /// Sets keys of a scope and records the change: durable on return. `null` removes a key.
 pub(crate) async fn set_state(run: &Run, scope: StateScope, values: &JsonObject) -> Result<(), ApiError> {
     let mut change = build_state_change(run, scope, values)?;
-    change.accepted_entry = run.journal.next_entry(run.id(), change.accepted_entry);
+    change.accepted_entry = run.journal.stamped_entry(run.id(), change.accepted_entry);
     let outputs = run.journal.flush_with(vec![Fact::UpdateWithinQuota(Box::new(change))]).await;
     match outputs.map_err(|error| store_api_error(&error))?.as_slice() {
         [FactOutput::WithinQuota(false)] => Err(state_quota_error(run, scope)),
@@ -77,7 +77,7 @@ pub(crate) async fn set_state_deferred(run: &Run, scope: StateScope, values: &Js
         return Err(state_quota_error(run, scope));
     }
     let refusal = state_quota_error(run, scope).to_string();
-    change.accepted_entry = run.journal.next_entry(run.id(), change.accepted_entry);
+    change.accepted_entry = run.journal.stamped_entry(run.id(), change.accepted_entry);
     change.rejected_entry = Some(EntryDraft {
         payload: dropped_result_entry("state.updated", &refusal).payload,
         ..change.accepted_entry.clone()

@@ -43,15 +43,15 @@ use crate::{HostError, LeaseOwner, ServedEvent};
 const CLOSE_BACKOFF: RetryBackoff =
     RetryBackoff { initial_delay: Duration::from_millis(500), max_delay: Duration::from_secs(30) };
 
-/// Timeout of the wait for a concurrent end of another turn. Order matters less than the notice of a store failure, which
-/// must not be delayed further.
+/// Maximum wait for another turn of the session that is being closed. After that the order is given up, because a store
+/// failure must be reported soon.
 const CLOSE_ORDER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Lock that orders turns of a session that end at the same time, so that their messages are enqueued in the order of the
 /// commits. It is held for one attempt to commit and the enqueuing, never during a backoff.
 pub(crate) type CloseOrder = Arc<tokio::sync::Mutex<()>>;
 
-/// Events that end together, before their end is committed.
+/// A finished turn, or events without one, before the commit of its end.
 pub(crate) struct FinishedTurn {
     /// The events of the turn.
     pub(crate) batch: TurnBatch,
@@ -68,10 +68,11 @@ pub(crate) struct FinishedTurn {
     pub(crate) close_order: Option<CloseOrder>,
 }
 
-/// End of a turn as committed.
-pub(crate) struct CloseBatch {
+/// Committed end of a turn.
+pub(crate) struct CommittedClose {
+    /// Outcome of the lead event, which the turn replies to.
     outcome: Outcome,
-    /// Outcome of the events other than the lead.
+    /// Outcome of the other events.
     others_outcome: Outcome,
     rows: Vec<OutboxRow>,
     /// The turn had lost its lease, so the store refused its writes.
@@ -106,7 +107,7 @@ impl TurnCloser {
         }
     }
 
-    /// Settles events that could not get a turn.
+    /// Settles events that could not get a turn; waits while the queues of their chats are full.
     pub(crate) async fn settle_without_turn(&self, batch: TurnBatch, tape: &TapeName, error: TurnError) {
         let mut finished = self.finish_without_turn(batch, tape, error).await;
         match self.close_turn(&mut finished, None).await {
@@ -132,7 +133,7 @@ impl TurnCloser {
     }
 
     /// Enqueues the deliveries of a committed close, and returns the chats that they go to.
-    pub(crate) fn deliver_closed(&self, finished: FinishedTurn, mut close: CloseBatch) -> Vec<ChatAddress> {
+    pub(crate) fn deliver_closed(&self, finished: FinishedTurn, mut close: CommittedClose) -> Vec<ChatAddress> {
         let deliveries = finished.into_deliveries(&mut close);
         let chats = deliveries.into_iter().flat_map(|delivery| self.outbox.enqueue(delivery)).collect();
         drop(close.order_guard);
@@ -147,7 +148,7 @@ impl TurnCloser {
         &self,
         finished: &mut FinishedTurn,
         lease: Option<Fact>,
-    ) -> Result<CloseBatch, StoreError> {
+    ) -> Result<CommittedClose, StoreError> {
         let notice = self.notices.dispatch_notice(&finished.batch, finished.report.notice.clone()).await;
         match self.commit_finished_turn(finished, &notice, lease).await {
             // Fenced, or a batch that can never be written: the content of the turn is given up, its events are not.
@@ -164,7 +165,7 @@ impl TurnCloser {
         finished: &mut FinishedTurn,
         notice: &PreparedNotice,
         lease: Option<Fact>,
-    ) -> Result<CloseBatch, StoreError> {
+    ) -> Result<CommittedClose, StoreError> {
         let now = self.clock.now();
         let mut facts = finished.closing_entries(notice, now);
         let first_row = facts.len();
@@ -184,8 +185,8 @@ impl TurnCloser {
         facts.extend(others.map(|event| settle(&event.key, &others_outcome)));
         facts.extend(lease);
         let (outputs, order_guard) = self.commit_in_order(finished, facts).await?;
-        let rows = assigned_rows(outbounds, outputs.get(first_row..));
-        Ok(CloseBatch { outcome, others_outcome, rows, was_fenced: false, order_guard })
+        let rows = rows_with_ids(outbounds, outputs.get(first_row..));
+        Ok(CommittedClose { outcome, others_outcome, rows, was_fenced: false, order_guard })
     }
 
     /// New outbox rows for messages about an event.
@@ -222,20 +223,20 @@ impl TurnCloser {
         };
         let on_failure = |error: &StoreError| {
             tracing::error!(%error, "cannot write the end of a turn; retrying");
-            let tools = journal.as_ref().map(|journal| journal.unrecorded_tools()).unwrap_or_default();
+            let tools = journal.as_ref().map(|journal| journal.tools_with_undurable_effects()).unwrap_or_default();
             finished.notify_callers(&self.outbox, error, &tools);
         };
         self.retry_store(attempt, on_failure).await
     }
 
-    /// Commits the outcomes of a turn that may not write to its tape any more. Each event gets an outcome unless another
+    /// Commits the outcomes of a turn that can no longer write to its tape. Each event gets an outcome unless another
     /// process has adopted it, and the sender of the lead gets a notice.
     async fn commit_unfenced(
         &self,
         finished: &mut FinishedTurn,
         mut notice: PreparedNotice,
         error: StoreError,
-    ) -> Result<CloseBatch, StoreError> {
+    ) -> Result<CommittedClose, StoreError> {
         let was_fenced = matches!(error, StoreError::Fenced { .. });
         if finished.report.result.is_ok() {
             let error = TurnError::Store(error);
@@ -259,7 +260,7 @@ impl TurnCloser {
             let outbounds = if event.key == *lead { notices.clone() } else { Vec::new() };
             batch.facts.extend(outbounds.iter().cloned().map(Fact::EnqueueOutbound));
             match self.commit_with_retry(batch).await {
-                Ok(committed) => rows.extend(assigned_rows(outbounds, committed.outputs.get(first_row..))),
+                Ok(committed) => rows.extend(rows_with_ids(outbounds, committed.outputs.get(first_row..))),
                 Err(StoreError::EventNotInFlight { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -267,7 +268,7 @@ impl TurnCloser {
         if let Some(run) = &finished.report.run {
             self.fail_unwritten_run(&run.run_id).await;
         }
-        Ok(CloseBatch { others_outcome: outcome.clone(), outcome, rows, was_fenced, order_guard: None })
+        Ok(CommittedClose { others_outcome: outcome.clone(), outcome, rows, was_fenced, order_guard: None })
     }
 
     /// Commits the outcome of an event. A transient failure of the store is retried until the host aborts, because no other
@@ -314,16 +315,16 @@ impl TurnCloser {
     }
 }
 
-/// Waits for turns that are just being committed; `None` after a timeout or without an order.
+/// Waits for turns that are just being committed; `None` after the timeout, or if there is nothing to order.
 async fn acquire_close_order(close_order: Option<&CloseOrder>) -> Option<OwnedMutexGuard<()>> {
     tokio::time::timeout(CLOSE_ORDER_TIMEOUT, Arc::clone(close_order?).lock_owned()).await.ok()
 }
 
 impl FinishedTurn {
     /// Notifies the callers of these events that the store fails and delays their outcomes.
-    fn notify_callers(&mut self, outbox: &Outbox, error: &StoreError, unrecorded_tools: &[String]) {
+    fn notify_callers(&mut self, outbox: &Outbox, error: &StoreError, tools: &[String]) {
         let events = std::iter::once(&mut self.batch.lead).chain(&mut self.batch.others).chain(&mut self.ingested);
-        let host_error = match unrecorded_tools {
+        let host_error = match tools {
             [] => HostError::Store(error.clone()),
             tools => HostError::UnrecordedEffects { error: error.clone(), tools: tools.join(", ") },
         };
@@ -357,13 +358,14 @@ impl FinishedTurn {
     }
 
     /// Entries that the end of a turn adds to the tape: a reply that no run has recorded, a failure that no run has
-    /// recorded, and the dispatch flags of each message.
+    /// recorded, and the dispatch report of each message.
     fn closing_entries(&self, notice: &PreparedNotice, now: Timestamp) -> Vec<Fact> {
         let mut entries = Vec::new();
         let run = self.report.run.as_ref();
         match &self.report.result {
             Ok(output) => {
-                if run.is_some_and(|run| run.has_no_output) {
+                // The prompt is the reply, which no run has recorded.
+                if run.is_some_and(|run| run.replies_with_prompt) {
                     entries.push(EntryDraft::message(&ChatMessage::assistant(output.as_str())));
                 }
                 entries.extend(self.report.dispatched.iter().map(dispatch_report_entry));
@@ -374,14 +376,14 @@ impl FinishedTurn {
         }
         entries.extend(notice.dispatch_entry.clone());
         let append = |entry: EntryDraft| match (run, &self.journal) {
-            (Some(run), Some(journal)) => journal.final_entry(&run.run_id, entry),
+            (Some(run), Some(journal)) => journal.stamped_entry_fact(&run.run_id, entry),
             _ => Fact::AppendEntry { tape: self.tape.clone(), entry: EntryDraft { date: Some(now.into()), ..entry } },
         };
         entries.into_iter().map(append).collect()
     }
 
-    /// Deliveries of a committed close, the lead's last.
-    fn into_deliveries(self, close: &mut CloseBatch) -> Vec<EventDelivery> {
+    /// Deliveries of a committed close, with that of the lead event last.
+    fn into_deliveries(self, close: &mut CommittedClose) -> Vec<EventDelivery> {
         let TurnReport { result, run, .. } = self.report;
         let report = |RunReport { run_id, usage, active_guard, .. }| {
             // The end of the run is committed.
@@ -411,7 +413,7 @@ impl FinishedTurn {
 }
 
 /// Outbox rows of committed messages, with their assigned ids.
-pub(crate) fn assigned_rows(outbounds: Vec<NewOutbound>, outputs: Option<&[FactOutput]>) -> Vec<OutboxRow> {
+pub(crate) fn rows_with_ids(outbounds: Vec<NewOutbound>, outputs: Option<&[FactOutput]>) -> Vec<OutboxRow> {
     let staged = outbounds.into_iter().zip(outputs.unwrap_or_default());
     staged.filter_map(|(outbound, output)| OutboxRow::from_staged(output, outbound)).collect()
 }

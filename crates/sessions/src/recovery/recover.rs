@@ -15,8 +15,8 @@ use capstan_tape::{
 use capstan_turn::{ArrivalKind, EventArrival, RunError, TurnError};
 
 use crate::accepted_event::{AcceptedEvent, TurnBatch};
-use crate::closing::assigned_rows;
 use crate::closing::notices::NoticeCache;
+use crate::closing::rows_with_ids;
 
 use super::SessionRecovery;
 use super::interrupted_runs::{end_interrupted_runs, run_entries, unanswered_calls};
@@ -155,7 +155,7 @@ async fn try_recover_session(
     let committed = recovery.tapes.commit(batch).await?;
     let mut chats = Vec::new();
     for (delivery, positions, outbounds) in deliveries {
-        let rows = assigned_rows(outbounds, committed.outputs.get(positions));
+        let rows = rows_with_ids(outbounds, committed.outputs.get(positions));
         chats.extend(recovery.outbox.enqueue(EventDelivery { rows, ..delivery }));
     }
     recovery.outbox.wait_for_capacity(&chats).await;

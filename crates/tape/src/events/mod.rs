@@ -133,7 +133,7 @@ tape_events! {
     EventAccepted(EventAcceptance) = "event.accepted", Hidden;
     /// A model is about to be called: content hashes of everything that is sent.
     ModelCall(ModelCallRecord) = "model.call", Hidden;
-    /// A model call ended.
+    /// End of a model call. The name is historical: it is not the end of a run.
     ModelCallEnded(ModelCallEnd) = "run";
     /// A comma command is about to be executed.
     CommandStart(CommandStart) = "command.start", Hidden;
@@ -141,7 +141,7 @@ tape_events! {
     Command(CommandEnd) = "command", Logged;
     /// An anchor was written.
     Handoff(HandoffNotice) = "handoff", Logged;
-    /// An outbound message was dispatched: each plugin's answer to whether it was sent.
+    /// An outbound message was dispatched, and whether each plugin reported it as sent.
     Outbound(OutboundDispatch) = "outbound", Logged;
     /// A platform action was refused.
     ActionRefused(ActionRefusal) = "action.refused", Hidden, Logged;
@@ -149,13 +149,13 @@ tape_events! {
     ActionStarted(ActionStart) = "action.started", Hidden, Logged;
     /// A platform action ended.
     ActionEnded(ActionEndRecord) = "action.ended", Hidden, Logged;
-    /// A child run ended that had asked for platform actions.
+    /// A child run that had requested platform actions ended.
     ActionByChild(ChildActions) = "action.by_child", Hidden;
     /// Run-API calls were refused.
     ApiRefused(ApiRefusal) = "api.refused", Hidden;
     /// A result of the runner was dropped.
     ResultDropped(DroppedResult) = "result.dropped", Hidden;
-    /// A run ended whose results had anomalies: the number of each.
+    /// Number of anomalies of each kind in the results of a run that ended.
     ResultsNoted(ResultAnomalies) = "results.noted", Hidden;
     /// An artifact was stored.
     ArtifactCreated(Artifact) = "artifact.created", Hidden;

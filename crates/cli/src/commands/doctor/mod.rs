@@ -1,4 +1,4 @@
-//! `capstan doctor`.
+//! Checks of the installation, and repairs (`capstan doctor`).
 
 mod config_check;
 mod home_check;
@@ -28,14 +28,15 @@ pub(crate) struct DoctorArgs {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// Before checking, repair what is safe to repair while other processes run
+    /// Repair what can be repaired safely, even while other processes run, then check
     #[arg(long)]
     repair: bool,
     #[command(flatten)]
     workspace: WorkspaceFlag,
 }
 
-/// Runs all checks. An invalid configuration is one finding, and does not prevent the other checks.
+/// Runs all checks. A configuration that does not load is reported as one finding; only if its sources cannot be read are
+/// the other checks skipped.
 pub(crate) async fn doctor(capstan: &Capstan, arguments: &DoctorArgs) -> Result<(), CommandError> {
     let workspace = builder::resolve_workspace(arguments.workspace.path.as_deref())?;
     let sources = match ConfigSources::from_process(&workspace) {
@@ -47,28 +48,28 @@ pub(crate) async fn doctor(capstan: &Capstan, arguments: &DoctorArgs) -> Result<
         }
     };
     let home = sources.home.clone();
-    let (config, hooks) = match Config::load(sources) {
+    let (config_result, hooks) = match Config::load(sources) {
         Err(error) => (config_check::failed_config_check(error), None),
         Ok(config) => {
             let hooks = capstan.build_hooks(&config, &CliChannel::new(CliPrinter::silent()), HookDeadlines::default());
             (config_check::check_config(&config, &hooks), Some(hooks))
         }
     };
-    let report = examine(&home, &workspace, config, hooks.as_ref(), arguments.repair).await;
+    let report = run_checks(&home, &workspace, config_result, hooks.as_ref(), arguments.repair).await;
     report.print(arguments.json)
 }
 
-async fn examine(
+async fn run_checks(
     home: &Path,
     workspace: &Path,
-    config: CheckResult,
+    config_result: CheckResult,
     hooks: Option<&HookRuntime>,
     repair: bool,
 ) -> DoctorReport {
     if !home.is_dir() {
         let mut report = DoctorReport::new(repair.then(Vec::new));
         report.add(home_check::check_home(home));
-        report.add(config);
+        report.add(config_result);
         report.add(home_check::check_disk(home));
         return report;
     }
@@ -76,21 +77,21 @@ async fn examine(
         Ok(external_tapes) => (external_tapes, None),
         Err(failure) => (None, Some(CheckResult::failed("tape-store", &failure))),
     };
-    let owners = ProcessLiveness::open(home::process_locks_dir(home));
+    let process_liveness = ProcessLiveness::open(home::process_locks_dir(home));
     let database = home::database_path(home);
     let runners = hooks.map(|hooks| runners::provided_runners(hooks).into_iter().map(|runner| runner.id).collect());
-    let store_check = StoreCheck { database: &database, external_tapes, owners: &owners, runners };
+    let store_check = StoreCheck { database: &database, external_tapes, owners: &process_liveness, runners };
     let origin = if hooks.is_some() { TapeStoreOrigin::Configured } else { TapeStoreOrigin::Inferred };
     let unfinished = || store::find_unfinished_backups(&[home, workspace]);
     let outcome = if repair { Some(RepairOutcome::run(&store_check, origin, &unfinished()).await) } else { None };
     let (repaired, unrepaired) = outcome.map(|outcome| (outcome.done, outcome.unrepaired)).unzip();
     let mut report = DoctorReport::new(repaired);
     if let Some(unrepaired) = unrepaired.filter(|unrepaired| !unrepaired.is_empty()) {
-        let hint = "follow the hint of the failed check below, then repair again";
+        let hint = "fix the failed checks below as their hints say, then run `capstan doctor --repair` again";
         report.add(CheckResult::problem("repair", "some repairs failed", hint).with_details(unrepaired));
     }
     report.add(home_check::check_home(home));
-    report.add(config);
+    report.add(config_result);
     if let Some(hooks) = hooks {
         report.add(config_check::check_plugins(hooks));
     }
@@ -98,7 +99,7 @@ async fn examine(
     if let Some(check) = home_check::check_backups(&unfinished()) {
         report.add(check);
     }
-    report.add(check_processes(&owners));
+    report.add(check_processes(home, &process_liveness));
     if let Some(check) = unavailable {
         report.add(check);
     }
@@ -121,12 +122,12 @@ fn find_external_tapes(home: &Path, hooks: Option<&HookRuntime>) -> Result<Optio
 }
 
 /// Counts lock files of dead processes. They are harmless: the next process removes them.
-fn check_processes(owners: &ProcessLiveness) -> CheckResult {
-    match owners.stale_lock_files() {
+fn check_processes(home: &Path, process_liveness: &ProcessLiveness) -> CheckResult {
+    match process_liveness.stale_lock_files() {
         Ok(files) => CheckResult::ok("processes", format!("stale lock files: {}", files.len())),
         Err(error) => {
-            let hint = "check the permissions of the home";
-            CheckResult::problem("processes", format!("cannot check which processes are alive: {error}"), hint)
+            let hint = format!("check the permissions of {}", home::process_locks_dir(home).display());
+            CheckResult::problem("processes", format!("cannot check which processes are alive: {error}"), &hint)
         }
     }
 }

@@ -103,7 +103,7 @@ impl RepairOutcome {
         let mut batch = Batch::new();
         for row in &dead {
             if let OutboxStatus::Undelivered { reason } = &row.status {
-                let status = OutboxStatus::Noted { reason: reason.clone() };
+                let status = OutboxStatus::Acknowledged { reason: reason.clone() };
                 batch.push(Fact::RecordDelivery { id: row.id, status });
             }
         }

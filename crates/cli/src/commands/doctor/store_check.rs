@@ -347,7 +347,7 @@ async fn check_outbox(store: &SqliteStore, now: Timestamp) -> Result<CheckResult
 /// Formats a dead letter in a line.
 pub(super) fn format_dead_letter(row: &OutboxRecord, now: Timestamp) -> String {
     let reason = match &row.status {
-        OutboxStatus::Undelivered { reason } | OutboxStatus::Noted { reason } => reason.as_str(),
+        OutboxStatus::Undelivered { reason } | OutboxStatus::Acknowledged { reason } => reason.as_str(),
         OutboxStatus::Waiting { .. } | OutboxStatus::Sent { .. } => "",
     };
     let (message, age) = (&row.message, format_age(row.staged_at, now));

@@ -41,19 +41,21 @@ fn format_event_row(record: &EventLogRecord) -> String {
 }
 
 fn format_event_key(event: &EventKey) -> String {
-    format!("{} of {}", event.event_id, event.source)
+    format!("{} from {}", event.event_id, event.source)
 }
 
 /// Status and text of a message.
 fn format_delivery(row: &OutboxRecord) -> String {
     let status = match &row.status {
-        OutboxStatus::Waiting { attempts: 0, .. } => "pending".to_owned(),
+        OutboxStatus::Waiting { attempts: 0, .. } => "waiting".to_owned(),
         OutboxStatus::Waiting { attempts, reason, .. } => {
-            format!("pending after {attempts} attempts ({})", reason.as_deref().unwrap_or("unknown"))
+            format!("waiting after {attempts} attempts ({})", reason.as_deref().unwrap_or("unknown"))
         }
         OutboxStatus::Sent { possible_duplicate: false } => "sent".to_owned(),
-        OutboxStatus::Sent { possible_duplicate: true } => "sent, possibly twice".to_owned(),
-        OutboxStatus::Undelivered { reason } | OutboxStatus::Noted { reason } => format!("undelivered ({reason})"),
+        OutboxStatus::Sent { possible_duplicate: true } => "sent, possible duplicate".to_owned(),
+        OutboxStatus::Undelivered { reason } | OutboxStatus::Acknowledged { reason } => {
+            format!("undelivered ({reason})")
+        }
     };
     let message = &row.message;
     format!("{status} to {} {}: {}", message.channel, message.chat_id, message.content.text())

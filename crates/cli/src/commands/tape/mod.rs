@@ -39,7 +39,7 @@ pub(crate) enum TapeCommand {
         #[arg(long, value_name = "N", conflicts_with_all = EntryFilterArgs::ARG_IDS)]
         generation: Option<u32>,
     },
-    /// Show the event log of a tape: events, activity, outcomes and deliveries
+    /// Show what happened in a session: events, tool calls, outcomes and deliveries
     Events {
         /// Tape, session id, or path to a .jsonl file
         name: String,
@@ -111,7 +111,7 @@ pub(crate) enum TapeCommand {
         #[arg(long, value_name = "ID")]
         at: Option<u64>,
     },
-    /// Append the entries of a fork to its parent and close it
+    /// Append the entries of a fork to its parent and close the fork
     Merge {
         /// Name of the fork
         name: String,

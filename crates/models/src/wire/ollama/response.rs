@@ -13,7 +13,7 @@ use crate::wire::response_reader::{
 };
 use crate::wire::usage_counts::UsageCounts;
 
-/// Reader for one response.
+/// Reader of one Ollama response.
 pub(in crate::wire) struct OllamaReader {
     origin: ModelOrigin,
     calls: Vec<ToolCall>,
@@ -31,6 +31,7 @@ impl OllamaReader {
     fn read_call(&mut self, call: &Value) -> Result<(), ResponseFault> {
         let function = &call["function"];
         let name = non_empty_str(&function["name"]).ok_or(ResponseFault::Malformed("a tool call has no name"))?;
+        // Older servers send no ids.
         let id = non_empty_str(&call["id"]).map_or_else(|| format!("call_{}", self.calls.len()), str::to_owned);
         let arguments = match &function["arguments"] {
             Value::Null => "{}".to_owned(),
@@ -44,25 +45,25 @@ impl OllamaReader {
 
 impl ResponseReader for OllamaReader {
     fn read(&mut self, frame: &WireFrame, events: &mut Vec<ModelEvent>) -> Result<FrameProgress, ResponseFault> {
-        let line = response_reader::parse_json(&frame.data)?;
-        if let Some(error) = line.get("error") {
+        let body = response_reader::parse_json(&frame.data)?;
+        if let Some(error) = body.get("error") {
             return Err(ResponseFault::Reported { status: None, body: json!({ "message": error }) });
         }
-        let message = &line["message"];
+        let message = &body["message"];
         if let Some(thinking) = non_empty_str(&message["thinking"]) {
             self.thinking.push_str(thinking);
             events.push(ModelEvent::Reasoning(thinking.to_owned()));
         }
         events.extend(non_empty_str(&message["content"]).map(|text| ModelEvent::Text(text.to_owned())));
         message["tool_calls"].as_array().into_iter().flatten().try_for_each(|call| self.read_call(call))?;
-        if line["done"] != true {
+        if body["done"] != true {
             return Ok(FrameProgress::More);
         }
-        let (prompt, completion) = (line["prompt_eval_count"].as_u64(), line["eval_count"].as_u64());
+        let (prompt, completion) = (body["prompt_eval_count"].as_u64(), body["eval_count"].as_u64());
         self.usage = UsageCounts { prompt, completion, ..UsageCounts::default() };
-        // Older servers give no reason, but are complete as well.
+        // Older servers send no `done_reason`; `done` alone marks a complete response.
         self.stop_reason =
-            Some(if line["done_reason"] == "length" { StopReason::Truncated } else { StopReason::Completed });
+            Some(if body["done_reason"] == "length" { StopReason::Truncated } else { StopReason::Completed });
         Ok(FrameProgress::Complete)
     }
 
@@ -73,6 +74,7 @@ impl ResponseReader for OllamaReader {
     fn finish(&mut self) -> Result<Vec<ModelEvent>, ResponseFault> {
         let stop_reason = self.stop_reason.ok_or(MISSING_STOP_REASON)?;
         let mut calls = std::mem::take(&mut self.calls);
+        // The reasoning that led to calls must go back to the model with them.
         if let Some(first) = calls.first_mut().filter(|_| !self.thinking.is_empty()) {
             let thinking = Value::from(std::mem::take(&mut self.thinking));
             self.origin.attach_to_call(first, JsonObject::from_iter([(THINKING_KEY.to_owned(), thinking)]));

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::*;
 use crate::{ActionRequest, Artifact, ChatMessage, Content, ModelId, ModelOutput, ToolOutput, ToolSpec};
 
-macro_rules! define_envelopes {
+macro_rules! define_messages {
     ($(
         $(#[doc = $group_doc:literal])+
         $group:ident: $Group:ident {
@@ -34,13 +34,13 @@ macro_rules! define_envelopes {
             /// Every method, by group.
             pub const METHODS: &[Self] = &[$($(Self::$Method),+),+];
 
-            /// Name of the method on a wire: its group, a dot, its own name.
+            /// Wire name: `group.method`.
             pub fn as_str(self) -> &'static str {
                 match self { $($(Self::$Method => $name,)+)+ }
             }
 
-            /// Authority that a call needs, in words.
-            pub fn needs(self) -> &'static str {
+            /// Required permission, as text for the documentation.
+            pub fn required_grant(self) -> &'static str {
                 match self { $($(Self::$Method => $needs,)+)+ }
             }
 
@@ -59,7 +59,7 @@ macro_rules! define_envelopes {
                 match self { $($(Self::$Method => stringify!($Response),)+)+ }
             }
 
-            /// Returns true if the answer is a stream of responses.
+            /// Returns true if the method responds with a stream.
             pub fn is_streaming(self) -> bool {
                 match self { $($(Self::$Method => is_streaming!($kind),)+)+ }
             }
@@ -87,7 +87,7 @@ macro_rules! define_envelopes {
             }
         }
 
-        /// Answer of the run API, or one item of a streamed answer: `{"method": "tape.search", "result": [..]}`.
+        /// Response of the run API, or one item of a streamed response: `{"method": "tape.search", "result": [..]}`.
         #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(tag = "method", content = "result")]
         pub enum ApiResponse {
@@ -116,7 +116,7 @@ macro_rules! is_streaming {
     };
 }
 
-crate::run_api_methods!(define_envelopes);
+crate::run_api_methods!(define_messages);
 
 impl fmt::Display for ApiMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -133,7 +133,7 @@ impl FromStr for ApiMethod {
     }
 }
 
-/// A name that no method of the run API has.
+/// Error for an unknown method name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the run API has no method {name:?}")]
 pub struct UnknownMethod {
