@@ -1,4 +1,4 @@
-//! Orchestrator: runs the model stage of a turn as a run. Child runs are started by [`child_run`].
+//! Orchestrator: runs the model stage of a turn as a run. Child runs are started by `child_run`.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -151,7 +151,7 @@ impl Orchestrator {
         tokio::time::sleep(RUN_RECORD_DELAY).await;
         if let Err(error) = journal.flush().await {
             // Not fatal here: the next write of the run fails too, and reports it.
-            tracing::warn!(%error, "cannot record the run in the ledger");
+            tracing::warn!(tape = %journal.tape(), %error, "cannot record the run in the ledger");
         }
         std::future::pending().await
     }
@@ -194,8 +194,8 @@ impl Orchestrator {
         }
     }
 
-    /// Calls the model hooks and forwards the stream they decide on. Events of a plugin's stream are also journaled here;
-    /// a runner's stream journals its own results.
+    /// Calls the model hooks and forwards the stream they decide on. Events of a plugin's stream are also journaled
+    /// here; a runner's stream journals its own results.
     async fn drive_run(
         &self,
         run: &Arc<Run>,

@@ -87,8 +87,8 @@ pub enum ArrivalKind {
     Command,
     /// A command that may run concurrently with a turn.
     ConcurrentCommand,
-    /// An event that is not a message, or that runs under its own binding. Gets a turn of its own after all queued events,
-    /// absorbs none of them, is not absorbed, and interrupts no turn.
+    /// An event that is not a message, or that runs under its own binding. Gets a turn of its own after all queued
+    /// events, absorbs none of them, is not absorbed, and interrupts no turn.
     Standalone,
 }
 

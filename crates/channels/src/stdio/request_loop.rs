@@ -42,7 +42,7 @@ impl RequestLoop {
     /// Ingests lines until the input ends or the channel is stopped, then waits until all accepted lines are answered.
     /// Returns early if the output is no longer read.
     pub(super) async fn run(mut self, mut lines: mpsc::Receiver<io::Result<Vec<InputLine>>>) -> io::Result<()> {
-        let ingested = self.submit_lines(&mut lines).await;
+        let ingested = self.ingest_lines(&mut lines).await;
         drop(lines);
         let answered = async {
             while self.pending_submissions.join_next().await.is_some() {}
@@ -56,12 +56,12 @@ impl RequestLoop {
         ingested
     }
 
-    async fn submit_lines(&mut self, lines: &mut mpsc::Receiver<io::Result<Vec<InputLine>>>) -> io::Result<()> {
+    async fn ingest_lines(&mut self, lines: &mut mpsc::Receiver<io::Result<Vec<InputLine>>>) -> io::Result<()> {
         // A reader that is gone ends the loop below.
         let _reader_gone = self.until_closed(self.output.print(&ReadyLine::READY)).await;
         while let Some(Some(batch)) = self.until_closed(lines.recv()).await {
             for line in batch? {
-                if self.stopped.is_cancelled() || self.submit_line(line).await.is_none() {
+                if self.stopped.is_cancelled() || self.ingest_line(line).await.is_none() {
                     return Ok(());
                 }
                 while self.pending_submissions.try_join_next().is_some() {}
@@ -71,7 +71,7 @@ impl RequestLoop {
     }
 
     /// Submits a line or prints why it is invalid. Returns `None` if the channel was closed meanwhile.
-    async fn submit_line(&mut self, line: InputLine) -> Option<()> {
+    async fn ingest_line(&mut self, line: InputLine) -> Option<()> {
         // A refusal needs room in the output queue.
         if !self.output.has_capacity() {
             self.until_closed(self.output.wait_for_capacity()).await?;

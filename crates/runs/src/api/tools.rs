@@ -218,8 +218,8 @@ impl Drop for StepGuard<'_> {
 }
 
 impl ToolCaller {
-    /// Tool by its canonical name or its model-facing alias. A tool that needs knowledge is available if the run may query a
-    /// knowledge base.
+    /// Tool by its canonical name or its model-facing alias. A tool that needs knowledge is available if the run may
+    /// query a knowledge base.
     fn tool(&self, name: &str) -> Option<&Arc<dyn Tool>> {
         let environment = &self.0.environment;
         let granted = &self.0.grant().may.knowledge_bases;

@@ -161,7 +161,8 @@ async fn try_recover_session(
     Ok(resumed)
 }
 
-/// Loads the actions of the run that served events, and decides about them; `actions` are the platform actions of every interrupted run.
+/// Loads the unanswered calls of the run that served these events together, and decides about the events. `actions` are
+/// the platform actions of every interrupted run.
 async fn load_and_decide(
     recovery: &SessionRecovery,
     orphaned: &OrphanedEvents,

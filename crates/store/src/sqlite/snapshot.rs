@@ -34,7 +34,7 @@ impl SqliteStore {
     /// migrated and read instead.
     pub fn open_snapshot(path: impl AsRef<Path>) -> std::result::Result<Self, StoreError> {
         let path = path.as_ref().to_path_buf();
-        let writer = Err(StoreError::io("cannot write to the database", "it was opened as a read-only snapshot"));
+        let writer = Err(StoreError::io("write to the database", "it was opened as a read-only snapshot"));
         let failed = |error: rusqlite::Error| store_error(&path, &error);
         let source = open_reader(&path)?;
         pin_read_transaction(&source).map_err(failed)?;

@@ -77,7 +77,7 @@ pub(super) struct WriterThread {
 impl WriterThread {
     pub(super) fn start(connection: Connection, path: PathBuf, options: SqliteOptions) -> Result<Self, StoreError> {
         let (jobs, receiver) = mpsc::channel(WRITE_QUEUE_CAPACITY);
-        let action = format!("cannot start the writer thread of {}", path.display());
+        let action = format!("start the writer thread of {}", path.display());
         let wal = WalSyncer::open(&connection, &path)?;
         let failure = wal.failure_watch();
         let thread = std::thread::Builder::new().name("capstan-sqlite".to_owned());
@@ -110,7 +110,7 @@ impl WriterThread {
     }
 
     async fn submit<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> WriteJob) -> Result<T, StoreError> {
-        let stopped = || StoreError::io("cannot write to the database", "the writer thread has stopped");
+        let stopped = || StoreError::io("write to the database", "the writer thread has stopped");
         let (sender, reply) = oneshot::channel();
         let jobs = self.jobs.as_ref().ok_or_else(stopped)?;
         jobs.send(job(sender)).await.map_err(|_| stopped())?;
