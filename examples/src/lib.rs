@@ -6,13 +6,13 @@
 //! | [`model_stage`] | replies in place of the agent | `run_model` |
 //! | [`rendering`] | renders the outgoing messages | `render_outbound` |
 //! | [`tape_store`] | stores tape entries elsewhere | `provide_tape_store` |
-//! | [`view`] | chooses what a model reads of a tape | `build_tape_context` |
+//! | [`view`] | selects the tape entries that a model sees | `build_tape_context` |
 //! | [`tool`] | adds a tool | `provide_tools` |
 //! | [`redactor`] | masks keys in model requests and tool results, fail-closed | `before_llm_call`, `after_tool_call` |
 //! | [`rules`] | runner without a model: rules, and state stored by the host | `provide_runners` |
-//! | [`notebook`] | runner that manages its own context, with a pointer to it in the host | `provide_runners` |
+//! | [`notebook`] | runner that manages its own context and keeps a pointer to it in the stored state | `provide_runners` |
 //!
-//! `custom_distribution.rs` builds a binary with one of the plugins, `runners.rs` one with both runners;
+//! `custom_distribution.rs` (binary `shout`) adds the plugin of [`model_stage`], `runners.rs` both runners;
 //! `tests/examples.rs` runs each plugin through a complete turn, `tests/runners.rs` the runners under bindings.
 
 pub mod model_stage;

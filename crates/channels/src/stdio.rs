@@ -1,4 +1,5 @@
-//! Channel for scripts and supervisors: one JSON object per line, requests on standard input, results on standard output.
+//! Channel for scripts and supervisors: one JSON object per line, requests on standard input, responses on standard
+//! output.
 //!
 //! # Threads
 //!
@@ -27,13 +28,13 @@ use output_queue::{OutputQueue, OutputReader, ReaderGone};
 use pending_request::PendingRequest;
 use request_loop::RequestLoop;
 
-/// Maximum time without a read by the caller, once the channel was stopped, before the caller counts as gone.
+/// Time without progress, after the channel was stopped, after which the reader of the output counts as gone.
 const STALLED_READER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Options of the channel.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Maximum length of an input line in bytes. Longer lines are discarded.
+    /// Maximum length of an input line in bytes. A longer line is rejected with `line-too-long`.
     pub max_line_bytes: usize,
 }
 
@@ -41,7 +42,7 @@ pub struct Options {
 pub struct StdioStreams {
     /// Request lines.
     pub input: Box<dyn Read + Send>,
-    /// Result lines.
+    /// Response lines.
     pub output: Box<dyn Write + Send>,
 }
 
@@ -54,7 +55,7 @@ impl StdioStreams {
 
 /// Channel `stdio`. Clones share their state.
 ///
-/// Lines are ingested as they arrive, without waiting for turns. Reading pauses while too many requests are unanswered or
+/// Lines are submitted as they arrive, without waiting for turns. Reading pauses while too many requests are unanswered or
 /// the output is not read. At the end of the input the accepted requests are answered, then [`start`](Channel::start)
 /// returns.
 #[derive(Clone)]
@@ -64,7 +65,7 @@ pub struct StdioChannel {
 
 struct StdioState {
     options: Options,
-    /// Taken by `start`, which works once.
+    /// Taken by `start`; a second call fails.
     streams: Mutex<Option<StdioStreams>>,
     /// Set while the channel runs.
     output: Mutex<Option<OutputQueue>>,
@@ -87,19 +88,19 @@ impl StdioChannel {
 
     /// Waits for a write. The caller may read slowly, but not after the channel was stopped, because that would delay the
     /// exit of the process.
-    async fn wait_written<E: Into<ChannelError>>(
+    async fn wait_until_written<E: Into<ChannelError>>(
         &self,
         reader: &OutputReader,
         written: impl Future<Output = Result<(), E>>,
     ) -> Result<(), ChannelError> {
         let stalled = async {
             self.inner.stopped.cancelled().await;
-            reader.wait_stalled(STALLED_READER_TIMEOUT).await
+            reader.wait_until_stalled(STALLED_READER_TIMEOUT).await
         };
         tokio::select! {
             biased;
             written = written => written.map_err(Into::into),
-            gone = reader.wait_gone() => Err(gone.into()),
+            gone = reader.wait_until_gone() => Err(gone.into()),
             stalled = stalled => Err(stalled.into()),
         }
     }
@@ -140,7 +141,8 @@ impl Channel for StdioChannel {
     }
 
     async fn start(&self, gateway: Arc<dyn Gateway>) -> Result<(), ChannelError> {
-        let streams = lock(&self.inner.streams).take().ok_or_else(|| permanent_error("already started"))?;
+        let streams =
+            lock(&self.inner.streams).take().ok_or_else(|| permanent_error("the channel stdio was already started"))?;
         let (output, written) = OutputQueue::open(streams.output);
         *lock(&self.inner.output) = Some(output.clone());
         let lines = line_reader::spawn_reader(streams.input, self.inner.options.max_line_bytes);
@@ -150,7 +152,7 @@ impl Channel for StdioChannel {
         // The last sender is dropped here, so the writer ends after the queued lines.
         lock(&self.inner.output).take();
         let written = async { written.await.map_err(|error| output_error(&error)) };
-        let flushed = self.wait_written(&reader, written).await;
+        let flushed = self.wait_until_written(&reader, written).await;
         read.map_err(|error| permanent_error(format!("cannot read standard input: {error}"))).and(flushed)
     }
 
@@ -159,17 +161,18 @@ impl Channel for StdioChannel {
         Ok(())
     }
 
-    /// Prints a message that answers no line: one sent by a plugin, or for an event of another channel.
+    /// Prints a message that is not the reply to a request line, such as one sent by a plugin or for an event of another
+    /// channel.
     async fn send(&self, message: &OutboundMessage) -> Result<(), ChannelError> {
         let output = self.output()?;
-        self.wait_written(output.reader(), output.print_and_wait(&output_line::MessageLine::from(message))).await
+        self.wait_until_written(output.reader(), output.print_and_wait(&output_line::MessageLine::from(message))).await
     }
 
     async fn reply(&self, reply: &ChannelReply) -> Result<(), ChannelError> {
         let request = PendingRequest::from_event(&reply.event);
         let line = output_line::OutcomeLine::new(reply, request.as_deref());
         let output = self.output()?;
-        let printed = self.wait_written(output.reader(), output.print_and_wait(&line)).await;
+        let printed = self.wait_until_written(output.reader(), output.print_and_wait(&line)).await;
         if let Some(request) = request {
             request.release();
         }
@@ -181,7 +184,7 @@ impl Channel for StdioChannel {
         let error = output_line::LineError::new(reason.code, &reason.message);
         let line = output_line::DelayedLine::new(event, request.as_deref(), error);
         let output = self.output()?;
-        self.wait_written(output.reader(), output.print(&line)).await
+        self.wait_until_written(output.reader(), output.print(&line)).await
     }
 
     async fn on_stream_event(&self, event: &StreamEvent, message: &InboundEvent) -> Result<(), ChannelError> {
@@ -190,7 +193,7 @@ impl Channel for StdioChannel {
             Some(request) => {
                 let line = output_line::StreamEventLine::new(event, message, &request);
                 let output = self.output()?;
-                self.wait_written(output.reader(), output.print(&line)).await
+                self.wait_until_written(output.reader(), output.print(&line)).await
             }
         }
     }

@@ -33,12 +33,12 @@ enum RootCommand {
     Run(run::RunArgs),
     /// Chat with the agent in the terminal
     ///
-    /// Opens a full screen chat. If standard input or output is not a terminal, each line of input is one message and
+    /// Opens a full-screen chat. If standard input or output is not a terminal, each line of input is one message and
     /// replies are printed as plain text.
     Chat(chat::ChatArgs),
     /// Listen on channels and serve their events
     ///
-    /// Runs until every channel has closed or the process receives SIGINT or SIGTERM.
+    /// Runs until every channel has closed or the process receives SIGINT, SIGTERM or SIGHUP.
     #[command(alias = "gateway")]
     Serve(serve::ServeArgs),
     /// Choose a model, test its API key, and save both
@@ -55,7 +55,7 @@ enum RootCommand {
     Runners(WorkspaceCommand<runners::RunnersCommand>),
     /// Inspect and cancel runs
     Runs(WorkspaceCommand<runs::RunsCommand>),
-    /// Inspect and edit the state that runners store in the host
+    /// Inspect and edit the stored state of runners
     State(WorkspaceCommand<state::StateCommand>),
     /// Back up and migrate the store
     Store(WorkspaceCommand<store::StoreCommand>),

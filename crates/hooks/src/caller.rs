@@ -1,4 +1,4 @@
-//! Calls of single hook implementations: with a deadline, with panics caught, and traced.
+//! Calls single hook implementations, with timeouts, panic isolation and tracing.
 
 use std::any::Any;
 use std::future::Future;
@@ -18,7 +18,7 @@ use crate::{
 /// Time limits for asynchronous hooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HookDeadlines {
-    /// Limit for hooks before acceptance: the source of the event waits for them.
+    /// Limit for hooks that run before an event is accepted, while its source waits.
     pub acceptance: Duration,
     /// Limit for every other hook except the model stage, which has the deadline of its run.
     pub turn: Duration,
@@ -40,7 +40,7 @@ impl HookDeadlines {
     }
 }
 
-/// Calls one implementation of a hook point at a time. Cheap to clone.
+/// Calls single implementations of hook points. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct HookCaller {
     registry: Arc<Registry>,
@@ -56,7 +56,7 @@ impl HookCaller {
         &self.registry
     }
 
-    /// Calls an implementation and waits for its answer, at most until the deadline of the point's phase.
+    /// Calls an implementation and waits for its result, at most for the time limit of the point's phase.
     pub(crate) async fn call<P: HookPoint<Mode = AsyncMode>>(
         &self,
         implementation: &HookImplementation<P>,
@@ -64,11 +64,11 @@ impl HookCaller {
     ) -> Result<Option<P::Output>, HookError> {
         // The function itself may panic before it has returned a future.
         let guarded = AssertUnwindSafe(async { (implementation.call)(args).await }).catch_unwind();
-        let answer = match self.deadlines.for_phase(P::INFO.phase) {
-            Some(deadline) => with_deadline(guarded, deadline).await,
+        let result = match self.deadlines.for_phase(P::INFO.phase) {
+            Some(timeout) => with_timeout(guarded, timeout).await,
             None => guarded.await.map_err(panic_reason),
         };
-        self.record_answer(implementation, answer)
+        self.trace_and_map(implementation, result)
     }
 
     /// Calls an implementation of a synchronous point.
@@ -77,8 +77,8 @@ impl HookCaller {
         implementation: &HookImplementation<P>,
         args: &P::Args,
     ) -> Result<Option<P::Output>, HookError> {
-        let answer = catch_unwind(AssertUnwindSafe(|| (implementation.call)(args))).map_err(panic_reason);
-        self.record_answer(implementation, answer)
+        let result = catch_unwind(AssertUnwindSafe(|| (implementation.call)(args))).map_err(panic_reason);
+        self.trace_and_map(implementation, result)
     }
 
     /// Passes an event to every tracer.
@@ -88,36 +88,36 @@ impl HookCaller {
         }
     }
 
-    fn record_answer<P: HookPoint>(
+    fn trace_and_map<P: HookPoint>(
         &self,
         implementation: &HookImplementation<P>,
-        answer: Result<HookResult<P::Output>, HookErrorReason>,
+        result: Result<HookResult<P::Output>, HookErrorReason>,
     ) -> Result<Option<P::Output>, HookError> {
-        let answer = match answer {
+        let result = match result {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(HookErrorReason::Error(error.to_string())),
             Err(reason) => Err(reason),
         };
         let (hook, plugin) = (P::INFO.name, &implementation.plugin);
         if !self.registry.tracers.is_empty() {
-            let result = match &answer {
+            let traced = match &result {
                 Ok(Some(value)) => HookTraceResult::Value(P::describe(value)),
                 Ok(None) => HookTraceResult::Nothing,
                 Err(reason) => HookTraceResult::Failed(reason.to_string()),
             };
             let arguments = implementation.arguments.clone();
-            self.record_trace(&HookTraceEvent::Called { hook, plugin: plugin.clone(), arguments, result });
+            self.record_trace(&HookTraceEvent::Called { hook, plugin: plugin.clone(), arguments, result: traced });
         }
-        answer.map_err(|reason| HookError { hook, plugin: plugin.clone(), reason })
+        result.map_err(|reason| HookError { hook, plugin: plugin.clone(), reason })
     }
 }
 
-async fn with_deadline<T>(
+async fn with_timeout<T>(
     guarded: impl Future<Output = Result<T, Box<dyn Any + Send>>>,
-    deadline: Duration,
+    timeout: Duration,
 ) -> Result<T, HookErrorReason> {
-    match tokio::time::timeout(deadline, guarded).await {
-        Ok(answer) => answer.map_err(panic_reason),
+    match tokio::time::timeout(timeout, guarded).await {
+        Ok(result) => result.map_err(panic_reason),
         Err(_) => Err(HookErrorReason::DeadlineExceeded),
     }
 }

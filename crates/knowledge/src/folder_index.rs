@@ -11,7 +11,7 @@ use crate::FolderLimits;
 use crate::file_stamp::FileStamp;
 use crate::folder_walk::{ListedFile, OpenFolder};
 use crate::passage_index::{FileNumber, PassageIndex, PassageTotals};
-use crate::skipped::SkippedFiles;
+use crate::skipped_files::SkippedFiles;
 
 /// Error of a folder index.
 #[derive(Debug, thiserror::Error)]

@@ -10,7 +10,7 @@ use rustix::fs::{FileType, Mode, OFlags, Stat};
 
 use crate::FolderLimits;
 use crate::file_stamp::{FileStamp, file_identity};
-use crate::skipped::SkippedFiles;
+use crate::skipped_files::SkippedFiles;
 
 /// Never blocks on a pipe or a terminal, and never follows a link.
 const KNOWLEDGE_OPEN_FLAGS: OFlags =

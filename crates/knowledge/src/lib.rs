@@ -1,13 +1,13 @@
 //! Knowledge bases that come with the host.
 //!
 //! [`FolderKnowledge`] is a [`KnowledgeSource`](capstan_hooks::contracts::KnowledgeSource) over the text files of one folder:
-//! it follows changes of the folder, splits files into passages and ranks them by full text.
+//! it picks up changes, splits files into passages and ranks passages by full-text relevance.
 //!
-//! Access control, paging, masking and time limits of `knowledge.retrieve` are not here: the run API applies them to every
-//! source alike.
+//! Access control, paging, masking and time limits of `knowledge.retrieve` are the job of the run API, which applies them
+//! to every source.
 //!
-//! A question passes through `folder_walk` (names and stamps of the files, ignore rules applied), `folder_index` (reads the
-//! files that changed) and `passage_index` (an FTS5 index in a temporary database).
+//! A query passes through `folder_walk` (names and change stamps of the files, ignore rules applied), `folder_index`
+//! (reads the files that changed) and `passage_index` (an FTS5 index in a temporary database).
 
 mod file_stamp;
 mod folder;
@@ -15,7 +15,7 @@ mod folder_index;
 mod folder_walk;
 mod passage_index;
 mod passages;
-mod skipped;
+mod skipped_files;
 #[cfg(test)]
 mod tests;
 mod tokenizer;

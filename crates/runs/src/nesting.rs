@@ -55,7 +55,7 @@ pub(crate) fn nesting_error_message() -> String {
 }
 
 /// Replaces the output of a tool if it is nested too deeply to be read back.
-pub(crate) fn replace_deep_output(output: ToolOutput) -> ToolOutput {
+pub(crate) fn replace_output_if_too_nested(output: ToolOutput) -> ToolOutput {
     if output.content.is_too_deep() {
         return ToolOutput::error(format!("the answer was left out: {}", nesting_error_message()));
     }

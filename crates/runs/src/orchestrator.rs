@@ -1,4 +1,4 @@
-//! Orchestrator: the model stage of a turn, and the only way to start a run.
+//! Orchestrator: runs the model stage of a turn as a run. Child runs are started by `child_run`.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,7 +41,7 @@ pub struct RunReport {
     pub run_id: RunId,
     /// Usage of the run, as far as known.
     pub usage: Option<Usage>,
-    /// The run has no output, so the turn replies with the prompt, a reply that the run has not recorded.
+    /// No model hook returned a stream, so the prompt becomes the reply of the turn, which the run has not recorded.
     pub replies_with_prompt: bool,
     /// Registration of the run, held until its end is recorded.
     pub active_guard: ActiveRunGuard,
@@ -54,7 +54,7 @@ impl ModelStage for Orchestrator {
 
     async fn run(&self, input: StageInput, turn: &ActiveTurn, events: &dyn StageEventSink) -> StageReport<RunReport> {
         let Some(binding) = &turn.binding else {
-            tracing::info!(event = %input.inbound.event_id, "no binding matches the event; it is ignored");
+            tracing::info!(event = %input.inbound.event_id, "ignoring the event: no binding matches");
             return StageReport { outcome: Ok(StageOutcome::Silent), run: None };
         };
         let (events_tx, from_api) = mpsc::channel(MAX_QUEUED_STREAM_EVENTS);
@@ -63,7 +63,7 @@ impl ModelStage for Orchestrator {
             Err(error) => return StageReport { outcome: Err(error), run: None },
         };
         let outcome = tokio::select! {
-            // Polled first: a tool that also sees the cancellation must not make the run end as if by itself.
+            // Polled first: otherwise a tool that reacts to the cancellation could let the run complete normally.
             biased;
             () = turn.cancel_token.cancelled() => Err(TurnError::Cancelled),
             end = tokio::time::timeout(self.environment.options.run_timeout, self.drive_run(&run, &input, from_api, events)) => {
@@ -85,7 +85,8 @@ impl ModelStage for Orchestrator {
 }
 
 impl Orchestrator {
-    /// Resolves the runner, computes the grant, builds the context, and writes the run into the ledger.
+    /// Resolves the runner, computes the grant, builds the context, and queues the run's ledger record in the journal.
+    /// Only the record of a run that can bypass the host is flushed here.
     async fn open_run(
         &self,
         input: &StageInput,
@@ -153,7 +154,7 @@ impl Orchestrator {
         tokio::time::sleep(RUN_RECORD_DELAY).await;
         if let Err(error) = journal.flush().await {
             // Not fatal here: the next write of the run fails too, and reports it.
-            tracing::warn!(%error, "cannot record a run");
+            tracing::warn!(tape = %journal.tape(), %error, "cannot record the run in the ledger");
         }
         std::future::pending().await
     }
@@ -196,7 +197,8 @@ impl Orchestrator {
         }
     }
 
-    /// Calls the model hooks, and journals the events of the stream they decide on: the runner's or a plugin's.
+    /// Calls the model hooks and forwards the stream they decide on. Events of a plugin's stream are also journaled
+    /// here; a runner's stream journals its own results.
     async fn drive_run(
         &self,
         run: &Arc<Run>,

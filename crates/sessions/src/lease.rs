@@ -1,16 +1,16 @@
-//! Leases: one turn per session at a time, over all processes of a home.
+//! Leases: one turn per session at a time, across all processes of a home.
 //!
 //! # Design
 //!
-//! The store has one lease record per session: the token of its holder, an epoch and an expiry time. A token is
-//! `process/claim`. Each process keeps the file `process.lock` in a shared folder locked while it lives, so the other
-//! processes of the machine can determine the liveness of a holder without the clock. A process knows its own live
-//! claims. The expiry time decides only about a holder whose liveness cannot be determined.
+//! The store has one lease record per tape, and each session has one tape: the token of its holder, an epoch and an
+//! expiry time. A token is `<process>/<claim>`. Each process keeps the file `<process>.lock` in a shared folder locked
+//! while it lives, so the other processes of the machine can determine the liveness of a holder without the clock. A
+//! process knows its own live claims. The expiry time decides only about a holder whose liveness cannot be determined.
 //!
 //! # Invariants
 //!
 //! - A lock file gets its final name after it is locked: an unlocked file with a final name belongs to a dead owner.
-//! - The lease of a live claim is held past its expiry time; the lease of a dead one is void before it.
+//! - A live claim holds its lease even after the expiry time; the lease of a dead claim is void even before it.
 //! - An acquired lease yields a [`Fence`] with a new epoch, and the store refuses writes under an earlier epoch.
 
 use std::collections::HashSet;
@@ -30,8 +30,8 @@ use crate::process_liveness::ProcessLiveness;
 /// Duration of a lease beyond the timeout of its run, for the work before and after the run.
 const LEASE_MARGIN_MILLIS: i64 = 60_000;
 
-/// Owner of leases: this process. While it lives it holds a file lock, by which other processes determine that its
-/// leases are not void. Cheap to clone.
+/// Owner of leases: this process. While it lives it holds a file lock that tells other processes that it is alive. Cheap
+/// to clone.
 #[derive(Debug, Clone)]
 pub struct LeaseOwner(Arc<LeaseOwnerState>);
 
@@ -64,7 +64,8 @@ impl LeaseOwner {
         Self(Arc::new(LeaseOwnerState { name, claims: Mutex::default(), lock_file }))
     }
 
-    /// Owner without a lock file, for stores that no other process shares. Its leases end by time only.
+    /// Owner without a lock file, for stores that no other process shares. Other processes could judge its leases only
+    /// by their expiry time.
     pub fn anonymous() -> Self {
         Self::new(format!("host-{}", uuid::Uuid::now_v7()), None)
     }
@@ -111,13 +112,14 @@ impl LeaseOwner {
         LeaseClaim { owner: Arc::clone(&self.0), token, tape: tape.clone() }
     }
 
-    /// Returns true if a process is known to be dead, and false if its liveness cannot be determined.
+    /// Returns true only if another process is known to be dead; false if it is alive or its liveness is unknown.
     pub fn is_dead(&self, process: &str) -> bool {
         process != self.0.name
             && self.0.owner_liveness(&format!("{process}/")).is_some_and(|liveness| !liveness.is_alive)
     }
 
-    /// Returns true if a live claim of any process holds this lease.
+    /// Returns true if the lease is held: by a live claim or, if the liveness of its holder is unknown, until it
+    /// expires.
     pub fn is_held(&self, lease: &LeaseRecord, now: Timestamp) -> bool {
         let Some(holder) = &lease.owner else { return false };
         self.0.owner_liveness(holder).map_or(lease.expires_at > now, |liveness| liveness.is_alive)

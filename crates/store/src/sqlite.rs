@@ -146,7 +146,7 @@ impl JournalStore for SqliteStore {
 
     async fn wait_for_failure(&self) -> StoreError {
         match &self.writer {
-            Ok(writer) => writer.failure().await,
+            Ok(writer) => writer.wait_for_failure().await,
             Err(_) => std::future::pending().await,
         }
     }

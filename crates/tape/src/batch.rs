@@ -26,7 +26,7 @@ pub struct Fence {
     pub epoch: LeaseEpoch,
 }
 
-/// Liveness of a lease's current owner, known from other evidence than time, such as a file lock.
+/// Liveness of a lease's current owner, known from evidence other than time, such as a file lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerLiveness {
     /// Owner that was checked. If the lease has another owner by now, the check does not apply.
@@ -102,7 +102,7 @@ pub enum Fact {
         /// Last replicated entry.
         up_to: EntryId,
     },
-    /// Creates a tape that continues another one from a position, with the ids that follow.
+    /// Creates a tape that continues another one after `position`; its entry ids continue from there.
     ForkTape {
         /// Name of the new tape, which must not exist.
         fork: TapeName,
@@ -144,11 +144,11 @@ pub enum Fact {
     AdoptEvent {
         /// The event.
         key: EventKey,
-        /// Previous owner.
+        /// Previous owner; `None` if it had none.
         from: Option<String>,
         /// New owner.
         owner: String,
-        /// True if the event may have killed its previous owner. Such adoptions are counted.
+        /// True if the event may have caused the crash. Such adoptions count toward the limit.
         was_in_progress: bool,
     },
     /// Records that a run ingested an event and its message is on the tape. Fails the batch if the event is not in
@@ -200,7 +200,7 @@ pub enum Fact {
     AdoptOutbound {
         /// Row of the message.
         id: OutboxId,
-        /// Previous owner.
+        /// Previous owner; `None` if it had none.
         from: Option<String>,
         /// New owner.
         owner: String,
@@ -236,8 +236,8 @@ pub enum Fact {
     },
     /// Stores a value under a key of a namespace.
     PutKeyValue(KeyValueRecord),
-    /// Changes values of a namespace if the result is within its quota, and appends an entry that records the result.
-    /// Concurrent writers keep the quota together, and an exceeded quota does not fail the batch.
+    /// Changes values of a namespace if the result is within its quota, and appends the entry for the result, if there is
+    /// one. The quota holds across concurrent writers, and an exceeded quota does not fail the batch.
     UpdateWithinQuota(Box<QuotaUpdate>),
     /// Removes a key of a namespace.
     RemoveKeyValue {

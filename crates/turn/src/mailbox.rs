@@ -16,7 +16,7 @@ pub struct SessionMailbox<T> {
     ready: VecDeque<QueuedTurn<T>>,
     /// Messages that are delayed until the quiet period has passed.
     debounced: Option<DebouncedMessages<T>>,
-    /// End of the window in which unaddressed messages are accepted.
+    /// End of the window in which unaddressed messages get a turn.
     active_until: Option<Duration>,
 }
 
@@ -35,7 +35,7 @@ enum QueuedTurnKind {
     Waiting,
     /// Further messages to be collected join until the turn begins.
     Collecting,
-    /// The absorbed events and then the interrupting message.
+    /// An interrupting message, preceded by the events it absorbed.
     Interrupting,
 }
 
@@ -53,7 +53,7 @@ pub struct EventArrival {
     pub mode: AdmissionMode,
     /// Kind of event.
     pub kind: ArrivalKind,
-    /// Debouncing of messages.
+    /// Debounce options; `None`: messages are not delayed.
     pub debounce: Option<DebounceOptions>,
 }
 
@@ -87,8 +87,8 @@ pub enum ArrivalKind {
     Command,
     /// A command that may run concurrently with a turn.
     ConcurrentCommand,
-    /// An event that is no message or has its own authority. Gets a turn of its own after all queued events, absorbs
-    /// none of them, is not absorbed, and interrupts no turn.
+    /// An event that is not a message, or that runs under its own binding. Gets a turn of its own after all queued
+    /// events, absorbs none of them, is not absorbed, and interrupts no turn.
     Standalone,
 }
 
@@ -128,11 +128,11 @@ impl<T> SessionMailbox<T> {
         &mut self,
         event: T,
         arrival: &EventArrival,
-        session: SessionActivity,
+        activity: SessionActivity,
         now: Duration,
     ) -> MailboxDecision<T> {
         let addressed = match arrival.kind {
-            ArrivalKind::ConcurrentCommand if session == SessionActivity::Busy => {
+            ArrivalKind::ConcurrentCommand if activity == SessionActivity::Busy => {
                 return MailboxDecision::RunConcurrently(event);
             }
             ArrivalKind::ConcurrentCommand | ArrivalKind::Command | ArrivalKind::Standalone => true,
@@ -146,37 +146,37 @@ impl<T> SessionMailbox<T> {
                 return MailboxDecision::Drop(event);
             }
         }
-        let is_command = !matches!(arrival.kind, ArrivalKind::Message { .. });
-        match (session, arrival.mode) {
+        let needs_own_turn = !matches!(arrival.kind, ArrivalKind::Message { .. });
+        match (activity, arrival.mode) {
             (SessionActivity::Busy, AdmissionMode::Drop) => return MailboxDecision::Drop(event),
             _ if arrival.kind == ArrivalKind::Standalone => {}
             // Steering must not overtake queued events, such as a command that changes the session first.
-            (SessionActivity::Busy, AdmissionMode::Steer) if !is_command && self.is_empty() => {
+            (SessionActivity::Busy, AdmissionMode::Steer) if !needs_own_turn && self.is_empty() => {
                 return MailboxDecision::Steer(event);
             }
             (SessionActivity::Busy, AdmissionMode::Interrupt) => {
-                self.interrupt(event, is_command);
+                self.interrupt(event, needs_own_turn);
                 return MailboxDecision::Interrupt;
             }
-            // Between two turns the queued events would otherwise run first.
+            // No turn to cancel, but turns are queued: without this they would run before the interrupting message.
             (SessionActivity::Idle, AdmissionMode::Interrupt) if self.is_ready() => {
-                self.interrupt(event, is_command);
+                self.interrupt(event, needs_own_turn);
                 return MailboxDecision::Wait;
             }
             _ => {}
         }
         match arrival.debounce {
-            Some(debounce) if !is_command => self.debounce(event, debounce, addressed, now),
-            _ => self.enqueue(event, arrival.mode, is_command),
+            Some(debounce) if !needs_own_turn => self.debounce(event, debounce, addressed, now),
+            _ => self.enqueue(event, arrival.mode, needs_own_turn),
         }
         MailboxDecision::Wait
     }
 
-    /// Queues an interrupting message. Messages that wait were sent before it and belong to the same request, so they
-    /// are absorbed into its turn. A command cannot share a turn: it keeps its position, and so do the events before
-    /// it.
-    fn interrupt(&mut self, event: T, is_command: bool) {
-        if is_command {
+    /// Queues an interrupting message. Waiting messages were sent before it and are taken as part of the same request,
+    /// so they are absorbed into its turn. A command cannot share a turn: it keeps its position, and so do the events
+    /// before it.
+    fn interrupt(&mut self, event: T, needs_own_turn: bool) {
+        if needs_own_turn {
             return self.push_back(event);
         }
         let first_absorbed =
@@ -192,13 +192,14 @@ impl<T> SessionMailbox<T> {
         let new = DebouncedMessages { events: Vec::new(), first_at: now, due_at: now };
         let messages = self.debounced.get_or_insert(new);
         messages.events.push(event);
-        let latest = messages.first_at + debounce.max_wait;
+        let max_due_at = messages.first_at + debounce.max_wait;
         // No reply is expected to an unaddressed message, so it may wait for the maximum time.
-        messages.due_at = if addressed { latest.min(now + debounce.quiet_period) } else { messages.due_at.max(latest) };
+        messages.due_at =
+            if addressed { max_due_at.min(now + debounce.quiet_period) } else { messages.due_at.max(max_due_at) };
     }
 
-    fn enqueue(&mut self, event: T, mode: AdmissionMode, is_command: bool) {
-        if is_command {
+    fn enqueue(&mut self, event: T, mode: AdmissionMode, needs_own_turn: bool) {
+        if needs_own_turn {
             return self.push_back(event);
         }
         let kind = if mode == AdmissionMode::Collect { QueuedTurnKind::Collecting } else { QueuedTurnKind::Waiting };
@@ -214,10 +215,11 @@ impl<T> SessionMailbox<T> {
     }
 
     /// Queues events that were offered to a run which ended without ingesting them. Each gets a turn of its own in the
-    /// order of arrival, or joins the turn of a message that interrupted the run. `arrival` is the sort key.
-    pub fn requeue<K: Ord>(&mut self, events: Vec<T>, arrival: impl Fn(&T) -> K) {
+    /// order of arrival, or joins the turn of a message that interrupted the run. `arrival_order`
+    /// returns the sort key of an event.
+    pub fn requeue<K: Ord>(&mut self, events: Vec<T>, arrival_order: impl Fn(&T) -> K) {
         for event in events {
-            let is_later = |other: &T| arrival(other) > arrival(&event);
+            let is_later = |other: &T| arrival_order(other) > arrival_order(&event);
             let is_later_turn = |turn: &QueuedTurn<T>| match turn.kind {
                 QueuedTurnKind::Interrupting => turn.events.last().is_some_and(is_later),
                 _ => turn.events.first().is_some_and(is_later),
@@ -258,7 +260,8 @@ impl<T> SessionMailbox<T> {
         self.active_until = self.active_until.filter(|until| now < *until);
     }
 
-    /// Returns true if a turn can begin.
+    /// Returns true if a turn is queued. Debounced messages do not count until [`next_turn`](Self::next_turn) has moved
+    /// them.
     pub fn is_ready(&self) -> bool {
         !self.ready.is_empty()
     }

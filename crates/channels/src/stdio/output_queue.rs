@@ -111,7 +111,7 @@ impl OutputQueue {
 
     /// Waits until a line can be queued without waiting.
     pub(super) async fn wait_for_capacity(&self) {
-        // An error means that the reader is gone, which `wait_gone` reports.
+        // An error means that the reader is gone, which `wait_until_gone` reports.
         let _permit = self.queue.reserve().await;
     }
 
@@ -123,14 +123,14 @@ impl OutputQueue {
 
 impl OutputReader {
     /// Waits until the output is no longer read.
-    pub(super) async fn wait_gone(&self) -> ReaderGone {
+    pub(super) async fn wait_until_gone(&self) -> ReaderGone {
         self.0.gone.cancelled().await;
         self.gone_reason()
     }
 
     /// Waits until the reader has made no progress for `timeout`. The caller must have output queued. From then on the
     /// reader counts as gone.
-    pub(super) async fn wait_stalled(&self, timeout: Duration) -> ReaderGone {
+    pub(super) async fn wait_until_stalled(&self, timeout: Duration) -> ReaderGone {
         loop {
             let before = self.0.chunks_written.load(Ordering::SeqCst);
             tokio::time::sleep(timeout).await;

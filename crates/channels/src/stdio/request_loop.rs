@@ -51,7 +51,7 @@ impl RequestLoop {
         };
         tokio::select! {
             () = answered => {}
-            _ = self.output.reader().wait_gone() => {}
+            _ = self.output.reader().wait_until_gone() => {}
         }
         ingested
     }
@@ -124,7 +124,7 @@ impl RequestLoop {
         tokio::select! {
             biased;
             () = self.stopped.cancelled() => None,
-            _ = self.output.reader().wait_gone() => None,
+            _ = self.output.reader().wait_until_gone() => None,
             done = wait => Some(done),
         }
     }

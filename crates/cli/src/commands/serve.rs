@@ -17,7 +17,8 @@ use crate::{CommandError, builder, home, output};
 
 #[derive(Args)]
 pub(crate) struct ServeArgs {
-    /// Channel to listen on, repeatable; `all` for every channel that can listen, `!NAME` to exclude one
+    /// Channel to listen on; required, repeatable. `all` selects every channel that can listen; `!NAME` excludes one
+    /// (alone: all others)
     #[arg(long = "channel", value_name = "NAME")]
     channels: Vec<String>,
     #[command(flatten)]

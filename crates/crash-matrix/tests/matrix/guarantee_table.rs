@@ -41,8 +41,8 @@ impl RestartAction {
             Self::DuplicateDetected => "the source resends it, and it is detected as a duplicate",
             Self::Resumed => "resumed",
             Self::Abandoned => "not retried: the user is asked to check",
-            Self::SentAsPossibleDuplicate => "the message is sent, marked as a possible duplicate",
-            Self::ResentAsDuplicate => "the message is sent again, marked as a possible duplicate",
+            Self::SentAsPossibleDuplicate => "the reply is sent, marked as a possible duplicate",
+            Self::ResentAsDuplicate => "the reply is sent again, marked as a possible duplicate",
             Self::StoredForCaller => "the caller is disconnected: the text is stored for its retry",
         }
     }
@@ -97,7 +97,7 @@ fn describe_commit(label: &str) -> &'static str {
         "anchor+accept+lease" | "accept+lease" => "the message is accepted",
         "accept+settle" => "the message is accepted and dropped",
         "open-run+take-in" => "the run, the message and the model request are recorded",
-        "open-run" => "the run and its next action are recorded",
+        "open-run" => "the run and its first action are recorded",
         "take-in" => "a message that arrived meanwhile is ingested into the run",
         "tool-call" => "the tool calls of a step are recorded",
         "tool-result" => "a tool result is recorded",
@@ -106,18 +106,18 @@ fn describe_commit(label: &str) -> &'static str {
             "results of read-only tools and a message that arrived meanwhile are recorded"
         }
         "tool-result+anchor" => "the last tool result and the new anchor are recorded",
-        "open-run+keep" | "keep" => "a value stored at once is recorded, with its entry on the tape",
+        "open-run+keep" | "keep" => "a value written through the run API is stored, with its entry on the tape",
         "open-run+artifact" => "an artifact is recorded, with its content",
         "anchor" => "the new anchor is recorded",
         "entries" => "the next model request is recorded",
-        "delivery" => "the delivery of the message is recorded",
+        "delivery" => "the delivery of the reply is recorded",
         label if label.contains("keep") && label.contains("settle") => {
-            "the runner's values, the outcome and the message are recorded"
+            "the runner's values, the outcome and the reply are recorded"
         }
         label if label.contains("artifact") && label.contains("settle") => {
-            "the artifact, the outcome and the message are recorded"
+            "the artifact, the outcome and the reply are recorded"
         }
-        label if label.contains("settle") && label.contains("enqueue") => "the outcome and the message are recorded",
+        label if label.contains("settle") && label.contains("enqueue") => "the outcome and the reply are recorded",
         label if label.contains("settle") => "the outcome is recorded",
         _ => "another fact is recorded",
     }

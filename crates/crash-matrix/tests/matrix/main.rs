@@ -23,13 +23,13 @@ use trial::{CrashTrial, KillPoint, TrialReport};
 const CONCURRENT_TRIALS: usize = 2;
 /// Number of hosts killed at random moments, once or twice each.
 const RANDOM_TRIALS: usize = 20;
-/// Maximum number of commits of a recovery to kill at.
+/// Maximum number of recovery commits at which the host is killed again.
 const MAX_RECOVERY_COMMITS: usize = 3;
 
 /// Maps items with a few threads, preserving their order.
 fn map_parallel<T: Sync, R: Send>(items: &[T], map: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = Mutex::new(0..items.len());
-    let take = || next.lock().expect("no other panicked").next();
+    let take = || next.lock().expect("no other worker panicked").next();
     let work = || std::iter::from_fn(take).map(|number| (number, map(&items[number]))).collect::<Vec<_>>();
     let mut results: Vec<(usize, R)> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..CONCURRENT_TRIALS).map(|_| scope.spawn(work)).collect();
@@ -39,7 +39,7 @@ fn map_parallel<T: Sync, R: Send>(items: &[T], map: impl Fn(&T) -> R + Sync) -> 
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Runs kinds of turns concurrently; returns the report and all violations.
+/// Runs one trial with these kinds of turns in parallel; returns its report and its problems.
 fn run_kinds(kinds: &[TurnKind], kills: &[KillPoint], model: &ScriptedModel) -> (Option<TrialReport>, Vec<String>) {
     run_script(&TrialScript::from_kinds(kinds), kills, model)
 }
@@ -58,17 +58,17 @@ fn run_script(script: &TrialScript, kills: &[KillPoint], model: &ScriptedModel) 
 
 fn assert_no_problems(problems: &[String], model: &ScriptedModel) {
     assert_eq!(model.violations(), Vec::<String>::new());
-    assert!(problems.is_empty(), "{} guarantees are broken:\n{}", problems.len(), problems.join("\n"));
+    assert!(problems.is_empty(), "{} violations of the guarantees:\n{}", problems.len(), problems.join("\n"));
 }
 
-/// Commit of a kind of turn.
+/// Commit observed while running a kind of turn, as `LABEL#N`.
 struct CommitPoint {
     kind: usize,
     commit: String,
 }
 
 impl CommitPoint {
-    /// Returns the label of the facts in the commit.
+    /// `LABEL` of `LABEL#N`.
     fn label(&self) -> &str {
         self.commit.split('#').next().unwrap_or_default()
     }
@@ -98,7 +98,7 @@ fn x01_x02_x03_a09_g02_g06_g10_p13_host_killed_at_any_commit_keeps_guarantees() 
             let kills = [KillPoint::AtCommit(format!("{} {moment}", point.commit))];
             let (report, mut problems) = run_kinds(std::slice::from_ref(kind), &kills, &model);
             if report.as_ref().is_some_and(|report| report.deaths.is_empty()) {
-                problems.push(format!("{}, {kills:?}: it was not killed", kind.title));
+                problems.push(format!("{}, {kills:?}: the host was not killed", kind.title));
             }
             (
                 report
@@ -159,16 +159,16 @@ fn x02_a09_host_killed_again_during_recovery_keeps_guarantees() {
 #[test]
 fn x02_host_killed_at_random_moments_keeps_guarantees() {
     let model = scripted_model::start();
-    let (stand_ins, others): (Vec<TurnKind>, Vec<TurnKind>) =
+    let (replacing_agent, with_agent): (Vec<TurnKind>, Vec<TurnKind>) =
         script::turn_kinds().into_iter().partition(|kind| kind.replaces_agent);
-    let mut random = SeededRandom::seeded();
-    // Long enough to exceed the duration of all kinds together.
+    let mut random = SeededRandom::from_env_or_clock();
     let started_at = std::time::Instant::now();
-    assert_no_problems(&run_kinds(&others, &[], &model).1, &model);
+    assert_no_problems(&run_kinds(&with_agent, &[], &model).1, &model);
+    // Kill delays are drawn from the duration of an undisturbed trial.
     let duration = started_at.elapsed();
     let scripts =
-        [false, true].map(|uses_file_tapes| TrialScript { uses_file_tapes, ..TrialScript::from_kinds(&others) });
-    let scripts = [&scripts[0], &TrialScript::from_kinds(&stand_ins), &scripts[1]];
+        [false, true].map(|uses_file_tapes| TrialScript { uses_file_tapes, ..TrialScript::from_kinds(&with_agent) });
+    let scripts = [&scripts[0], &TrialScript::from_kinds(&replacing_agent), &scripts[1]];
     let trials: Vec<(&TrialScript, Vec<KillPoint>)> = (0..RANDOM_TRIALS)
         .map(|number| {
             let kills =
@@ -185,9 +185,9 @@ struct SeededRandom(u64);
 
 impl SeededRandom {
     /// Seeds from `CRASH_SEED`, or from the clock; prints the seed.
-    fn seeded() -> Self {
+    fn from_env_or_clock() -> Self {
         let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let from_env = std::env::var("CRASH_SEED").ok().and_then(|seed| seed.parse().ok());
+        let from_env = std::env::var("CRASH_SEED").ok().map(|seed| seed.parse().expect("CRASH_SEED is a number"));
         let seed = from_env.unwrap_or_else(|| u64::from(clock.subsec_nanos()));
         println!("CRASH_SEED={seed} repeats these moments");
         Self(seed)

@@ -354,11 +354,11 @@ fn concurrent_kinds() -> Vec<TurnKind> {
 fn stand_in_kinds() -> Vec<TurnKind> {
     let kinds = vec![
         TurnKind::new(
-            "A plugin's own runner",
+            "A `run_model` hook in place of the runner",
             vec![ScriptedMessage::new("own", "own", "do [own owned]", REPLIED_OUTCOMES)],
         ),
         TurnKind::new(
-            "A plugin's own runner, for messages collected into one turn",
+            "A `run_model` hook in place of the runner, for messages collected into one turn",
             vec![
                 ScriptedMessage::new("own-0", "owns", "wait [own-watch owning]", REPLIED_OUTCOMES),
                 ScriptedMessage::new("own-1", "owns", "do [own one]", &["folded", "replied"])

@@ -8,7 +8,7 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 
 use super::call_schedule::CallSchedule;
-use super::tools::{ToolsHandler, parse_arguments};
+use super::tools::{ToolCaller, parse_arguments};
 use super::unrecorded_effects_error;
 use crate::run::Run;
 use crate::{artifacts, spill};
@@ -21,7 +21,7 @@ enum StepEvent {
 
 /// Recorded calls of a step, with their progress.
 pub(super) struct ToolStep<'a> {
-    tools: &'a ToolsHandler,
+    tools: &'a ToolCaller,
     calls: &'a [ToolCall],
     schedule: CallSchedule,
     pending: FuturesUnordered<BoxFuture<'a, StepEvent>>,
@@ -36,7 +36,7 @@ pub(super) struct ToolStep<'a> {
 }
 
 impl<'a> ToolStep<'a> {
-    pub(super) fn new(tools: &'a ToolsHandler, calls: &'a [ToolCall]) -> Self {
+    pub(super) fn new(tools: &'a ToolCaller, calls: &'a [ToolCall]) -> Self {
         Self {
             tools,
             calls,
@@ -85,7 +85,7 @@ impl<'a> ToolStep<'a> {
         match event {
             StepEvent::Completed(position, output) => {
                 let call = &self.calls[position];
-                let effectful_tool = self.tools.effectful_tool(&call.function.name);
+                let effectful_tool = self.tools.effectful_tool_name(&call.function.name);
                 let output = spill::limit_inline_parts(output, &mut self.remaining_inline_bytes);
                 let output = artifacts::append_tool_result(self.run(), call, output, effectful_tool);
                 self.outputs[position] = Some(output);
@@ -134,7 +134,7 @@ impl<'a> ToolStep<'a> {
 }
 
 /// Effect of a call. A call that cannot be made has none.
-fn call_effect(tools: &ToolsHandler, call: &ToolCall) -> ToolEffect {
+fn call_effect(tools: &ToolCaller, call: &ToolCall) -> ToolEffect {
     let tool = tools.0.environment.tools.get(&call.function.name);
     match (tool, parse_arguments(call)) {
         (Some(tool), Ok(arguments)) => tool.effect(&arguments, &tools.0.environment.options.workspace.path),

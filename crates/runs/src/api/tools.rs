@@ -33,7 +33,7 @@ use crate::{nesting, spill};
 const MAX_STEP_CALLS: usize = 1_000;
 
 /// Calls tools on behalf of a run.
-pub(super) struct ToolsHandler(pub(super) Arc<Run>);
+pub(super) struct ToolCaller(pub(super) Arc<Run>);
 
 impl MethodHandler for ToolsList {
     /// No permission is needed: the list is limited to the tools that the grant covers.
@@ -42,13 +42,13 @@ impl MethodHandler for ToolsList {
     }
 
     async fn handle(run: &Arc<Run>, _: EmptyCall) -> Result<Arc<[ToolSpec]>, ApiError> {
-        let (tools, specs) = (ToolsHandler(Arc::clone(run)), run.environment.tools.specs());
+        let (tools, specs) = (ToolCaller(Arc::clone(run)), run.environment.tools.specs());
         let is_granted = |spec: &&ToolSpec| {
             let is_available = tools.tool(spec.name.as_str()).is_some();
             is_available && run.grant().may.tools.allows(ToolOperation::Detail, spec.name.as_str())
         };
-        let is_complete = specs.iter().all(|spec| is_granted(&spec));
-        Ok(if is_complete { Arc::clone(specs) } else { specs.iter().filter(is_granted).cloned().collect() })
+        let all_granted = specs.iter().all(|spec| is_granted(&spec));
+        Ok(if all_granted { Arc::clone(specs) } else { specs.iter().filter(is_granted).cloned().collect() })
     }
 }
 
@@ -67,7 +67,7 @@ impl MethodHandler for ToolsDetail {
 
     async fn handle(run: &Arc<Run>, call: ToolDetailCall) -> Result<ToolSpec, ApiError> {
         let name = call.name;
-        let tool = ToolsHandler(Arc::clone(run)).tool(&name).map(|tool| tool.spec());
+        let tool = ToolCaller(Arc::clone(run)).tool(&name).map(|tool| tool.spec());
         tool.ok_or_else(|| ApiError::new(ApiErrorCode::NotFound, format!("there is no tool {name}")))
     }
 }
@@ -86,7 +86,7 @@ impl MethodHandler for ToolsCall {
     }
 
     async fn handle(run: &Arc<Run>, step: ToolStepCall) -> Result<Vec<ToolOutput>, ApiError> {
-        let (tools, mut calls) = (ToolsHandler(Arc::clone(run)), step.calls);
+        let (tools, mut calls) = (ToolCaller(Arc::clone(run)), step.calls);
         check_calls(&calls)?;
         assign_unique_ids(&mut calls);
         let _step = StepGuard::acquire(run).await?;
@@ -115,7 +115,7 @@ impl MethodHandler for ToolsCommand {
     }
 
     async fn handle(run: &Arc<Run>, call: CommandCall) -> Result<ToolOutput, ApiError> {
-        let tools = ToolsHandler(Arc::clone(run));
+        let tools = ToolCaller(Arc::clone(run));
         let Some(tool) = tools.tool(&call.name).cloned() else {
             return Err(ApiError::new(ApiErrorCode::NotFound, format!("there is no command {}", call.name)));
         };
@@ -150,7 +150,7 @@ impl MethodHandler for ToolsRefuseCommand {
     }
 
     async fn handle(run: &Arc<Run>, call: CommandRefusalCall) -> Result<(), ApiError> {
-        // Concurrent with a running command, the event would be taken for the end of that command.
+        // Without the step lock, this event could be mistaken for the end of a command that is running.
         let _step = StepGuard::acquire(run).await?;
         let CommandRefusalCall { raw, reason } = call;
         let status = CommandStatus::Error;
@@ -160,15 +160,15 @@ impl MethodHandler for ToolsRefuseCommand {
     }
 }
 
-/// Permission for a tool by its own name. `name` may also be the name for models.
+/// Permission for a tool, by its canonical name. `name` may also be the model-facing alias.
 fn tool_permission(run: &Run, operation: ToolOperation, name: &str) -> RequiredPermission {
-    let own_name = run.environment.tools.get(name).map(|tool| tool.spec().name.to_string());
-    RequiredPermission::Tool(operation, own_name.unwrap_or_else(|| name.to_owned()))
+    let canonical_name = run.environment.tools.get(name).map(|tool| tool.spec().name.to_string());
+    RequiredPermission::Tool(operation, canonical_name.unwrap_or_else(|| name.to_owned()))
 }
 
 /// A running command. Writes one `command` event when it is dropped, also if its run is cancelled.
 struct CommandGuard<'a> {
-    tools: &'a ToolsHandler,
+    tools: &'a ToolCaller,
     raw: String,
     name: ToolName,
     started_at: Instant,
@@ -189,7 +189,7 @@ impl Drop for CommandGuard<'_> {
             elapsed_ms: Some(u64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(u64::MAX)),
             output: self.output.as_ref().map(ToolOutput::text),
         };
-        let effectful_tool = self.tools.effectful_tool(self.name.as_str());
+        let effectful_tool = self.tools.effectful_tool_name(self.name.as_str());
         self.tools.0.append_atomic(Vec::new(), vec![TapeEvent::Command(end).into()], effectful_tool);
     }
 }
@@ -202,9 +202,9 @@ struct StepGuard<'a> {
 
 impl<'a> StepGuard<'a> {
     async fn acquire(run: &'a Run) -> Result<Self, ApiError> {
-        // The semaphore is never closed, so this does not fail.
+        // The semaphore is never closed; the error is unreachable.
         let permit = run.call_limiter.step_lock.acquire().await;
-        let permit = permit.map_err(|_| ApiError::new(ApiErrorCode::RuntimeError, "the run is ending"))?;
+        let permit = permit.map_err(|_| ApiError::new(ApiErrorCode::RuntimeError, "the step lock is closed"))?;
         run.open_step();
         Ok(Self { run, _permit: permit })
     }
@@ -217,9 +217,9 @@ impl Drop for StepGuard<'_> {
     }
 }
 
-impl ToolsHandler {
-    /// Tool by its own name or by its name for models. A tool that needs knowledge is available if the run may query a
-    /// knowledge base.
+impl ToolCaller {
+    /// Tool by its canonical name or its model-facing alias. A tool that needs knowledge is available if the run may
+    /// query a knowledge base.
     fn tool(&self, name: &str) -> Option<&Arc<dyn Tool>> {
         let environment = &self.0.environment;
         let granted = &self.0.grant().may.knowledge_bases;
@@ -228,17 +228,17 @@ impl ToolsHandler {
         environment.tools.get(name).filter(|tool| !tool.needs_knowledge() || can_query())
     }
 
-    /// Own name of a tool that may have effects; `None` if it is read-only or unknown.
-    pub(super) fn effectful_tool(&self, name: &str) -> Option<String> {
+    /// Canonical name of a tool that may have effects; `None` if it is read-only or unknown.
+    pub(super) fn effectful_tool_name(&self, name: &str) -> Option<String> {
         let tool = self.0.environment.tools.get(name).filter(|tool| !tool.is_read_only())?;
         Some(tool.spec().name.to_string())
     }
 
     pub(super) fn has_effects(&self, calls: &[ToolCall]) -> bool {
-        calls.iter().any(|call| self.effectful_tool(&call.function.name).is_some())
+        calls.iter().any(|call| self.effectful_tool_name(&call.function.name).is_some())
     }
 
-    /// Output of one call. Any failure is an error output in words for the model.
+    /// Output of one call. Failures become error outputs that the model can read.
     pub(super) async fn answer_call(&self, call: &ToolCall) -> ToolOutput {
         let name = &call.function.name;
         let Some(tool) = self.tool(name).cloned() else {
@@ -255,8 +255,8 @@ impl ToolsHandler {
         }
     }
 
-    /// Calls a tool, with the interception hooks before and after. The approval is decided by the arguments that the
-    /// hooks return.
+    /// Calls a tool, with the interception hooks before and after. Approval rules see the arguments as changed by
+    /// the hooks.
     async fn call_tool(&self, method: ApiMethod, tool: &dyn Tool, arguments: JsonObject) -> ToolOutput {
         let mut call = PendingToolCall { name: tool.spec().name, arguments: Arc::new(arguments) };
         let (hooks, session_id, state) =
@@ -293,10 +293,10 @@ impl ToolsHandler {
                 Err(failure) => ToolOutput::error(hook_api_error(&failure).message),
             };
         // A hook may have added content that was not masked or checked yet.
-        nesting::replace_deep_output(self.0.environment.options.secret_masker.mask_output(output))
+        nesting::replace_output_if_too_nested(self.0.environment.options.secret_masker.mask_output(output))
     }
 
-    /// Executes a tool. A panic is the tool's own failure; a tool that does not answer in time is ended.
+    /// Executes a tool. A panic or a timeout becomes an error output.
     async fn execute(&self, tool: &dyn Tool, arguments: JsonObject) -> ToolOutput {
         let options = &self.0.environment.options;
         let cancel_token = self.0.cancel_token.child_token();
@@ -326,7 +326,8 @@ impl ToolsHandler {
     }
 }
 
-/// Rejects a step with too many calls: each is held in memory until all are complete.
+/// Rejects a step with too many calls, each of which is held in memory until all are complete, or with arguments nested
+/// too deeply.
 fn check_calls(calls: &[ToolCall]) -> Result<(), ApiError> {
     if calls.len() > MAX_STEP_CALLS {
         let message = format!("a step has at most {MAX_STEP_CALLS} calls; this one has {}", calls.len());
@@ -348,7 +349,7 @@ fn tool_timeout_message(limit: Duration) -> String {
     format!("the tool did not answer within {} seconds and was ended; what it did is not known", limit.as_secs())
 }
 
-/// Parses the arguments of a call. The error is in words for the model.
+/// Parses the arguments of a call. The error is a message that the model can read.
 pub(super) fn parse_arguments(call: &ToolCall) -> Result<JsonObject, String> {
     let text = if call.function.arguments.trim().is_empty() { "{}" } else { call.function.arguments.as_str() };
     match serde_json::from_str::<Value>(text) {

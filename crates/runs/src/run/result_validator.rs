@@ -154,7 +154,7 @@ impl ResultValidator {
                 }));
             };
             // Keep the answer without its content: the call must not stay open.
-            *output = nesting::replace_deep_output(std::mem::replace(output, ToolOutput::ok("")));
+            *output = nesting::replace_output_if_too_nested(std::mem::replace(output, ToolOutput::ok("")));
         }
         if let ResultBody::MessageDelta { .. } = result.body {
             let max_bytes = limits.delta_bytes.min(limits.message_bytes.saturating_sub(partial as u64));

@@ -29,7 +29,7 @@ use capstan_protocol::{Clock, TapeName, WorkspaceId};
 use capstan_runs::{ActiveRuns, ToolCatalog};
 use capstan_tape::{EventAcceptance, Fence, InFlightEvent, StoreError, TapeRecord, TapeRepository, TapeSlice};
 
-use self::recover::RecoveredEvents;
+use self::recover::RecoveryResult;
 use crate::closing::TurnCloser;
 use crate::intake_policy::IntakePolicy;
 use crate::lease::LeaseOwner;
@@ -49,11 +49,10 @@ pub(crate) struct SessionRecovery {
 }
 
 impl SessionRecovery {
-    /// Ends the interrupted runs of a session, and returns the events that get a turn again: those of one run together,
-    /// in order.
+    /// Ends the interrupted runs of a session, and returns the events to resume, in order and grouped by turn.
     ///
     /// The caller holds the lease of the session, so none of those runs is active anywhere.
-    pub(crate) async fn recover_session(&self, tape: &TapeName, fence: &Fence) -> RecoveredEvents {
+    pub(crate) async fn recover_session(&self, tape: &TapeName, fence: &Fence) -> RecoveryResult {
         recover::recover_session(self, tape, fence).await
     }
 

@@ -24,17 +24,17 @@ use super::unaddressed::is_unaddressed;
 
 /// Maximum number of recoveries of an event before it is given up: it may be the cause of the crashes.
 const MAX_ADOPTIONS: u32 = 3;
-/// Maximum number of retries when another process recovers the same events.
-const RECOVERY_CONFLICT_RETRIES: usize = 8;
+/// Maximum number of attempts when another process recovers the same events; then they are left to that process.
+const MAX_RECOVERY_ATTEMPTS: usize = 8;
 
 /// Decision about orphaned events.
 enum RecoveryVerdict {
-    /// Another turn.
+    /// Serve them in a new turn.
     Resume,
-    /// Failure, with this notice to the user.
+    /// Settle them as failed, with this notice to the user.
     GiveUp(String),
-    /// Outcome that they would have had.
-    Settle(Outcome),
+    /// Settle them with this outcome, without a notice.
+    SettleQuietly(Outcome),
 }
 
 /// Orphaned events that were served together.
@@ -48,16 +48,15 @@ struct OrphanedEvents {
     no_turn_reason: Option<String>,
 }
 
-/// Events that get a turn again, those of each turn together.
-pub(super) type RecoveredEvents = Result<Vec<Vec<AcceptedEvent>>, StoreError>;
+/// Events to resume, grouped by turn.
+pub(super) type RecoveryResult = Result<Vec<Vec<AcceptedEvent>>, StoreError>;
 
-/// Ends the interrupted runs of a session, and returns the events that get a turn again: those of one run together, in
-/// order.
+/// Ends the interrupted runs of a session, and returns the events to resume, in order and grouped by turn.
 ///
 /// The caller holds the lease of the session, so none of those runs is active anywhere.
-pub(super) async fn recover_session(recovery: &SessionRecovery, tape: &TapeName, fence: &Fence) -> RecoveredEvents {
+pub(super) async fn recover_session(recovery: &SessionRecovery, tape: &TapeName, fence: &Fence) -> RecoveryResult {
     let mut notice_cache = NoticeCache::default();
-    for _ in 0..RECOVERY_CONFLICT_RETRIES {
+    for _ in 0..MAX_RECOVERY_ATTEMPTS {
         match try_recover_session(recovery, tape, fence, &mut notice_cache).await {
             // Another process settled or adopted one of the events.
             Err(StoreError::EventNotInFlight { .. }) => {}
@@ -72,13 +71,13 @@ async fn try_recover_session(
     tape: &TapeName,
     fence: &Fence,
     notice_cache: &mut NoticeCache,
-) -> RecoveredEvents {
+) -> RecoveryResult {
     let store = recovery.tapes.store();
-    let (events, others) = recovery.partition_orphaned(tape).await?;
+    let (events, not_ours) = recovery.partition_orphaned(tape).await?;
     let mut runs = open_runs_with_children(store.as_ref(), tape).await?;
     runs.retain(|run| !recovery.active_runs.contains(&run.run_id));
-    // The process that recovers one of the other events must find its run as it is.
-    runs.retain(|run| !others.iter().any(|event| is_event_of_run(event, run)));
+    // Runs of events that another process recovers stay as they are: that process decides by the run.
+    runs.retain(|run| !not_ours.iter().any(|event| is_event_of_run(event, run)));
     if events.is_empty() && runs.is_empty() {
         return Ok(Vec::new());
     }
@@ -98,7 +97,7 @@ async fn try_recover_session(
     for mut orphaned in group_by_run(events, &runs) {
         load_accepted_events(recovery, tape, &mut orphaned).await?;
         let accepted = std::mem::take(&mut orphaned.accepted);
-        let verdict = judge_orphaned(recovery, &orphaned, &accepted, &runs, &actions).await?;
+        let verdict = load_and_decide(recovery, &orphaned, &accepted, &runs, &actions).await?;
         let run_id = orphaned.run.as_ref().map(|run| run.run_id.clone());
         match verdict {
             RecoveryVerdict::Resume => {
@@ -114,7 +113,7 @@ async fn try_recover_session(
                 }
                 resumed.push(accepted);
             }
-            RecoveryVerdict::Settle(outcome) => {
+            RecoveryVerdict::SettleQuietly(outcome) => {
                 for event in orphaned.events {
                     let (key, outcome, run_id) = (event.key, outcome.clone(), run_id.clone());
                     batch.push(Fact::SettleEvent { key, outcome, run_id });
@@ -162,8 +161,9 @@ async fn try_recover_session(
     Ok(resumed)
 }
 
-/// Decides about events that were served together; `actions` are the platform actions of every interrupted run.
-async fn judge_orphaned(
+/// Loads the unanswered calls of the run that served these events together, and decides about the events. `actions` are
+/// the platform actions of every interrupted run.
+async fn load_and_decide(
     recovery: &SessionRecovery,
     orphaned: &OrphanedEvents,
     accepted: &[AcceptedEvent],
@@ -171,14 +171,19 @@ async fn judge_orphaned(
     actions: &HashMap<RunId, RecordedActions>,
 ) -> Result<RecoveryVerdict, StoreError> {
     if accepted.len() != orphaned.events.len() {
-        return Ok(RecoveryVerdict::GiveUp("I was interrupted, and what was asked can no longer be read.".to_owned()));
+        return Ok(RecoveryVerdict::GiveUp(
+            "I was interrupted, and your message can no longer be read. Please send it again.".to_owned(),
+        ));
     }
     if let Some(run) = &orphaned.run {
         let mut unanswered = unanswered_calls(&run.run_id, &run_entries(recovery, run).await?);
         unanswered.retain(|name| !recovery.tools.get(name).is_some_and(|tool| tool.is_read_only()));
         let (unfinished, finished) = collect_family_actions(run, runs, actions);
         unanswered.extend(unfinished);
-        return Ok(decide_recovery(&orphaned.events, Some((run, &unanswered, &finished))));
+        return Ok(decide_recovery(
+            &orphaned.events,
+            Some(InterruptedRun { record: run, unfinished: &unanswered, finished: &finished }),
+        ));
     }
     if let Some(reason) = &orphaned.no_turn_reason {
         return Ok(RecoveryVerdict::GiveUp(reason.clone()));
@@ -186,7 +191,7 @@ async fn judge_orphaned(
     if let ([event], [accepted]) = (orphaned.events.as_slice(), accepted)
         && is_unaddressed(&recovery.tapes, &recovery.intake_policy, event, &accepted.inbound).await?
     {
-        return Ok(RecoveryVerdict::Settle(Outcome::Dropped));
+        return Ok(RecoveryVerdict::SettleQuietly(Outcome::Dropped));
     }
     Ok(decide_recovery(&orphaned.events, None))
 }
@@ -197,7 +202,8 @@ fn is_event_of_run(event: &InFlightEvent, run: &RunRecord) -> bool {
     is_ingested || run.event == event.key || run.others.contains(&event.key)
 }
 
-/// Groups events by the run that served them, in the order of their acceptance. An event without a run is alone.
+/// Groups events by the run that served them, in the order of their acceptance. An event without a run forms a
+/// group of its own.
 fn group_by_run(events: Vec<InFlightEvent>, runs: &[RunRecord]) -> Vec<OrphanedEvents> {
     let mut groups: Vec<OrphanedEvents> = Vec::new();
     for event in events {
@@ -217,23 +223,32 @@ fn group_by_run(events: Vec<InFlightEvent>, runs: &[RunRecord]) -> Vec<OrphanedE
     groups
 }
 
-/// Decides whether events get a turn again. With the run come the names of its tools and actions of unknown effect, and of
-/// its finished actions, which the next run would not know about.
-fn decide_recovery(events: &[InFlightEvent], run: Option<(&RunRecord, &[String], &[String])>) -> RecoveryVerdict {
+/// Interrupted run with the effects that it had or may have had.
+#[derive(Clone, Copy)]
+struct InterruptedRun<'a> {
+    record: &'a RunRecord,
+    /// Names of tools and actions that were begun and may have taken effect.
+    unfinished: &'a [String],
+    /// Names of finished actions, which the next run would not know about.
+    finished: &'a [String],
+}
+
+/// Decides about events by the number of their recoveries and by the run that served them, if there is one.
+fn decide_recovery(events: &[InFlightEvent], run: Option<InterruptedRun<'_>>) -> RecoveryVerdict {
     let adoptions = events.iter().map(|event| event.adoptions).max().unwrap_or_default();
-    if let Some((run, unanswered, finished)) = run {
-        if run.bypasses_host && run.status != RunStatus::Created {
+    if let Some(InterruptedRun { record, unfinished, finished }) = run {
+        if record.bypasses_host && record.status != RunStatus::Created {
             return RecoveryVerdict::GiveUp(
-                "I was interrupted while I worked on this, and cannot tell what was done. I did not try again: please \
+                "I was interrupted while working on this and cannot tell what was done, so I did not retry. Please \
                  check, and ask again if something is missing."
                     .to_owned(),
             );
         }
-        if !unanswered.is_empty() {
+        if !unfinished.is_empty() {
             return RecoveryVerdict::GiveUp(format!(
                 "I was interrupted while {} was at work, and cannot tell whether it finished. I did not try again: \
                  please check, and ask again if something is missing.",
-                unanswered.join(", ")
+                unfinished.join(", ")
             ));
         }
         if !finished.is_empty() {
@@ -244,8 +259,8 @@ fn decide_recovery(events: &[InFlightEvent], run: Option<(&RunRecord, &[String],
             ));
         }
     }
-    if run.is_some_and(|(run, ..)| run.cancel_requested) {
-        return RecoveryVerdict::Settle(Outcome::Cancelled);
+    if run.is_some_and(|run| run.record.cancel_requested) {
+        return RecoveryVerdict::SettleQuietly(Outcome::Cancelled);
     }
     if adoptions >= MAX_ADOPTIONS {
         return RecoveryVerdict::GiveUp(format!(

@@ -4,7 +4,7 @@ use capstan_protocol::{
 use capstan_tape::{Entry, EntryDraft, EventIngestion, InFlightEvent, RunRecord, RunStatus};
 use serde_json::json;
 
-use super::{RecoveryVerdict, decide_recovery, group_by_run, unanswered_calls};
+use super::{InterruptedRun, RecoveryVerdict, decide_recovery, group_by_run, unanswered_calls};
 
 fn event_key(id: &str) -> EventKey {
     EventKey { source: "wire".into(), bot_id: String::new(), event_id: id.into() }
@@ -68,7 +68,7 @@ fn unanswered_call_names(drafts: Vec<EntryDraft>) -> Vec<String> {
 fn give_up_notice(verdict: RecoveryVerdict) -> String {
     match verdict {
         RecoveryVerdict::GiveUp(notice) => notice,
-        RecoveryVerdict::Resume | RecoveryVerdict::Settle(_) => panic!("the events were not given up"),
+        RecoveryVerdict::Resume | RecoveryVerdict::SettleQuietly(_) => panic!("the events were not given up"),
     }
 }
 
@@ -139,21 +139,31 @@ fn x02_unanswered_calls_of_another_run_are_not_counted() {
     assert!(unanswered_calls(&RunId::new("another"), &entries).is_empty());
 }
 
+fn interrupted<'a>(record: &'a RunRecord, unfinished: &'a [String], finished: &'a [String]) -> InterruptedRun<'a> {
+    InterruptedRun { record, unfinished, finished }
+}
+
 #[test]
 fn x02_events_resume_only_if_nothing_of_unknown_effect_was_begun() {
     let events = [orphaned_event("a", 1, Some("r"))];
     assert!(matches!(decide_recovery(&events, None), RecoveryVerdict::Resume));
-    assert!(matches!(decide_recovery(&events, Some((&run_record("r", "a"), &[], &[]))), RecoveryVerdict::Resume));
+    assert!(matches!(
+        decide_recovery(&events, Some(interrupted(&run_record("r", "a"), &[], &[]))),
+        RecoveryVerdict::Resume
+    ));
     assert!(
-        give_up_notice(decide_recovery(&events, Some((&run_record("r", "a"), &["bash".to_owned()], &[]))))
+        give_up_notice(decide_recovery(&events, Some(interrupted(&run_record("r", "a"), &["bash".to_owned()], &[]))))
             .contains("bash was at work")
     );
-    let done =
-        give_up_notice(decide_recovery(&events, Some((&run_record("r", "a"), &[], &["message.delete".to_owned()]))));
+    let done = give_up_notice(decide_recovery(
+        &events,
+        Some(interrupted(&run_record("r", "a"), &[], &["message.delete".to_owned()])),
+    ));
     assert!(done.contains("after message.delete was asked for"), "{done}");
     let bypasses = RunRecord { bypasses_host: true, ..run_record("r", "a") };
     assert!(
-        give_up_notice(decide_recovery(&events, Some((&bypasses, &[], &[])))).contains("cannot tell what was done")
+        give_up_notice(decide_recovery(&events, Some(interrupted(&bypasses, &[], &[]))))
+            .contains("cannot tell what was done")
     );
 }
 
@@ -168,7 +178,7 @@ fn x02_an_event_that_may_crash_the_host_is_given_up() {
 fn g10_events_of_a_run_with_a_requested_cancellation_do_not_resume() {
     let cancelled = RunRecord { cancel_requested: true, ..run_record("r", "a") };
     assert!(matches!(
-        decide_recovery(&[orphaned_event("a", 1, Some("r"))], Some((&cancelled, &[], &[]))),
-        RecoveryVerdict::Settle(Outcome::Cancelled)
+        decide_recovery(&[orphaned_event("a", 1, Some("r"))], Some(interrupted(&cancelled, &[], &[]))),
+        RecoveryVerdict::SettleQuietly(Outcome::Cancelled)
     ));
 }

@@ -2,8 +2,8 @@
 //!
 //! # Group commit
 //!
-//! The thread applies all waiting batches in one transaction. It replies after `COMMIT`, and to batches with durability
-//! `Durable` after the log is synced, so that many batches share one sync.
+//! The thread applies all waiting batches in one transaction. It replies to `Ordered` batches after `COMMIT` and
+//! to `Durable` ones after the write-ahead log is synced, so that many batches share one sync.
 //!
 //! # Isolation of batches
 //!
@@ -52,8 +52,8 @@ struct PreparedBatch {
     encoded: EncodedBatch,
 }
 
-/// Reply to a batch. Returns the batch too, so that its caller drops it and not the writer thread, which all sessions
-/// wait for.
+/// Reply to a batch. Carries the batch back so that the caller drops it: freeing it on the writer thread would delay
+/// every session.
 struct CommitReply {
     result: CommitResult,
     prepared: Box<PreparedBatch>,
@@ -77,7 +77,7 @@ pub(super) struct WriterThread {
 impl WriterThread {
     pub(super) fn start(connection: Connection, path: PathBuf, options: SqliteOptions) -> Result<Self, StoreError> {
         let (jobs, receiver) = mpsc::channel(WRITE_QUEUE_CAPACITY);
-        let action = format!("start the writer of {}", path.display());
+        let action = format!("start the writer thread of {}", path.display());
         let wal = WalSyncer::open(&connection, &path)?;
         let failure = wal.failure_watch();
         let thread = std::thread::Builder::new().name("capstan-sqlite".to_owned());
@@ -94,7 +94,7 @@ impl WriterThread {
     }
 
     /// Waits until the writer has failed permanently, and returns the error.
-    pub(super) async fn failure(&self) -> StoreError {
+    pub(super) async fn wait_for_failure(&self) -> StoreError {
         let mut watch = self.failure.clone();
         let failure = watch.wait_for(Option::is_some).await.ok().and_then(|failure| failure.clone());
         match failure {
@@ -139,7 +139,7 @@ fn run_writer(connection: &Connection, path: &Path, wal: WalSyncer, options: Sql
         let mut next = match queue.next_job(committer.wal.sync_deadline()) {
             NextWriteJob::Job(job) => Some(job),
             NextWriteJob::TimedOut => {
-                committer.sync_in_background();
+                committer.sync_pending_ignoring_errors();
                 continue;
             }
             NextWriteJob::Closed => break,
@@ -160,7 +160,7 @@ fn run_writer(connection: &Connection, path: &Path, wal: WalSyncer, options: Sql
         }
         committer.write_group(group);
     }
-    committer.sync_in_background();
+    committer.sync_pending_ignoring_errors();
 }
 
 /// Queue of a writer thread.
@@ -213,15 +213,15 @@ struct GroupCommitter<'a> {
     path: &'a Path,
     cache: RowCache,
     wal: WalSyncer,
-    /// Maximum time to wait for a write lock of another process.
+    /// Maximum time to wait for the write lock while another process holds it.
     busy_timeout: Duration,
 }
 
 /// Isolation of the batches of a group.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BatchIsolation {
-    /// None: each batch is expected to succeed, or to be rejected before it writes.
-    Shared,
+    /// No isolation. Each batch must succeed or be rejected before it writes.
+    None,
     /// A savepoint for each batch, so that one can be rolled back alone.
     Savepoints,
 }
@@ -240,8 +240,8 @@ impl GroupCommitter<'_> {
                 results
             }
             Err(error) => {
-                // Nothing of the group was written. Earlier commits are synced before the reply, because after a
-                // transient error a caller may report them as stored.
+                // Nothing of the group was written. Earlier commits are synced before the reply: a caller may react to
+                // a transient error by reporting them as stored.
                 let error = self.sync_pending().err().unwrap_or(error);
                 for (prepared, sender) in group.into_iter().zip(senders) {
                     send_reply(CommitReply { result: Err(error.clone()), prepared }, sender);
@@ -250,22 +250,24 @@ impl GroupCommitter<'_> {
             }
         };
         let replies = results.into_iter().zip(group).map(|(result, prepared)| CommitReply { result, prepared });
+        // A rejection may be due to an earlier commit (such as a duplicate event), which must be durable before the
+        // caller learns of it.
         let needs_sync = |(reply, _): &(CommitReply, _)| {
             reply.result.is_err() || reply.prepared.batch.durability == CommitDurability::Durable
         };
-        let (durable, ordered): (Vec<_>, Vec<_>) = replies.zip(senders).partition(needs_sync);
-        for (reply, sender) in ordered {
+        let (after_sync, at_once): (Vec<_>, Vec<_>) = replies.zip(senders).partition(needs_sync);
+        for (reply, sender) in at_once {
             send_reply(reply, sender);
         }
-        if durable.is_empty() {
+        if after_sync.is_empty() {
             self.wal.mark_unsynced();
             if self.wal.sync_deadline().is_some_and(|deadline| deadline <= Instant::now()) {
-                self.sync_in_background();
+                self.sync_pending_ignoring_errors();
             }
             return;
         }
         let synced = self.wal.sync();
-        for (reply, sender) in durable {
+        for (reply, sender) in after_sync {
             match &synced {
                 Ok(()) => send_reply(reply, sender),
                 Err(error) => send_reply(CommitReply { result: Err(error.clone()), ..reply }, sender),
@@ -273,8 +275,8 @@ impl GroupCommitter<'_> {
         }
     }
 
-    /// Syncs commits that no caller waits for.
-    fn sync_in_background(&mut self) {
+    /// Syncs commits that no caller waits for, and leaves a failure to the next commit.
+    fn sync_pending_ignoring_errors(&mut self) {
         // A failure is logged by the syncer and returned to the next commit.
         let _failure = self.sync_pending();
     }
@@ -303,7 +305,7 @@ impl GroupCommitter<'_> {
                 Ok(results)
             })
         };
-        match apply(BatchIsolation::Shared) {
+        match apply(BatchIsolation::None) {
             Err(_) if is_late_rejection.get() && !is_single => apply(BatchIsolation::Savepoints),
             results => results,
         }
@@ -331,7 +333,8 @@ impl GroupCommitter<'_> {
         })
     }
 
-    /// Begins a transaction. Syncs earlier commits before it waits for a write lock of another process.
+    /// Begins a transaction. Syncs earlier commits before it waits for the write lock while another process
+    /// holds it.
     fn begin_transaction(&mut self) -> Result<(), StoreError> {
         if self.wal.sync_deadline().is_some() {
             self.set_busy_timeout(Duration::ZERO)?;
@@ -359,14 +362,15 @@ impl GroupCommitter<'_> {
         for prepared in group {
             let PreparedBatch { batch, encoded } = &mut **prepared;
             results.push(match isolation {
-                BatchIsolation::Shared => self.apply_batch(batch, encoded)?,
+                BatchIsolation::None => self.apply_batch(batch, encoded)?,
                 BatchIsolation::Savepoints => self.apply_in_savepoint(batch, encoded)?,
             });
         }
         Ok(results)
     }
 
-    /// Applies a batch without a savepoint. An error means that it was rejected after it wrote something.
+    /// Applies a batch without a savepoint. An outer error means that the transaction cannot be kept: the batch was
+    /// rejected after it wrote something, or SQLite rolled back.
     fn apply_batch(&mut self, batch: &mut Batch, encoded: &EncodedBatch) -> Result<CommitResult, StoreError> {
         let changes_before = self.connection.total_changes();
         let Self { connection, statements, path, cache, .. } = self;

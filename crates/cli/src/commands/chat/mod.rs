@@ -20,13 +20,13 @@ use crate::CommandError;
 
 #[derive(Args)]
 pub(crate) struct ChatArgs {
-    /// Session [default: cli:local, as for `capstan run`]
+    /// Session id [default: cli:local]
     #[arg(long, value_name = "ID", value_parser = parse_name)]
     session_id: Option<String>,
     /// Model as PROVIDER:NAME, overriding the configured one
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
-    /// Disable colors, as the environment variable `NO_COLOR` does
+    /// Disable colors; same as setting NO_COLOR
     #[arg(long)]
     no_color: bool,
     #[command(flatten)]

@@ -22,10 +22,10 @@ pub(crate) struct OnboardArgs {
     /// Model provider, such as openai
     #[arg(long, value_name = "NAME")]
     provider: Option<String>,
-    /// Model name, or PROVIDER:NAME without --provider
+    /// Model: NAME with --provider, otherwise PROVIDER:NAME
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
-    /// Base URL of the provider; empty for the provider's default
+    /// Base URL of the provider; pass "" for the default
     #[arg(long, value_name = "URL")]
     api_base: Option<String>,
     /// Read the API key from standard input
@@ -34,7 +34,7 @@ pub(crate) struct OnboardArgs {
     /// Save without testing the model
     #[arg(long)]
     skip_test: bool,
-    /// Ask no questions; keep the current value of every option not given
+    /// Do not prompt; options not given keep their current value
     #[arg(long)]
     yes: bool,
     #[command(flatten)]

@@ -25,7 +25,7 @@ const MAX_RECENT_RUNS: usize = 1_000;
 
 #[derive(Subcommand)]
 pub(crate) enum StateCommand {
-    /// List namespaces with their owner, size and limits
+    /// List namespaces of stored state with their owner, size and limits
     List {
         /// List only namespaces of this runner
         #[arg(long, value_name = "ID")]
@@ -67,7 +67,7 @@ pub(crate) enum StateCommand {
         /// Key to remove
         key: String,
     },
-    /// Clear one namespace, or all that are unused or old; without --yes, only list them
+    /// Clear a namespace, or those selected by --unused and --older-than; dry run without --yes
     Clear {
         /// Id of the namespace
         #[arg(

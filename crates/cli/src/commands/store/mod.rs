@@ -16,7 +16,7 @@ use crate::{CommandError, home};
 
 #[derive(Subcommand)]
 pub(crate) enum StoreCommand {
-    /// Back up a consistent snapshot of the store, also while it is in use, and verify the copy
+    /// Write a verified snapshot of the store; safe while it is in use
     Backup {
         /// File to create; tapes stored as files go to the folder PATH.tapes
         #[arg(value_name = "PATH")]
