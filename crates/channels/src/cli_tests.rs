@@ -108,7 +108,7 @@ async fn c01_tool_call_starts_a_new_line_when_notes_and_reply_share_a_terminal()
 }
 
 #[tokio::test]
-async fn a8_retry_delay_of_a_second_or_more_is_shown_in_the_notes() {
+async fn a08_retry_delay_of_a_second_or_more_is_shown_in_the_notes() {
     let terminal = CliHarness::new();
     for seconds in [0.4, 1.2] {
         let event = StreamEvent::Waiting { reason: "it answered 429".to_owned(), seconds };

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a2_context_overflow_message_is_quoted_again_on_the_next_overflow() {
+    fn a02_context_overflow_message_is_quoted_again_on_the_next_overflow() {
         let message = "maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.";
         let anchor = format!("[Anchor created: auto_handoff/context_overflow]: {{\"error\":\"x: {message}\"}}");
         let redactor = redactor_for("", &format!("{anchor}\nthe launch code is 4711 and the door is open"));

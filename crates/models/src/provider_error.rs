@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a8_per_minute_limit_that_mentions_billing_is_retried() {
+    fn a08_per_minute_limit_that_mentions_billing_is_retried() {
         let quota = r#"{"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [
             {"quotaId": "GenerateContentInputTokensPerModelPerMinute-FreeTier", "quotaValue": "250000"}
         ]}"#;

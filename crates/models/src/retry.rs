@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a8_delays_double_up_to_a_maximum_and_stop_at_the_retry_limit() {
+    fn a08_delays_double_up_to_a_maximum_and_stop_at_the_retry_limit() {
         let delays: Vec<Option<Duration>> =
             (0..4).map(|tries| retry_delay(RetryPolicy::Backoff, tries, 3, None, 1.0)).collect();
         assert_eq!(delays, [Some(Duration::from_millis(500)), Some(seconds(1)), Some(seconds(2)), None]);
@@ -179,14 +179,14 @@ mod tests {
     }
 
     #[test]
-    fn a8_requested_delay_is_respected_up_to_a_maximum() {
+    fn a08_requested_delay_is_respected_up_to_a_maximum() {
         let delay = retry_delay(RetryPolicy::Backoff, 0, 3, Some(seconds(7)), 1.0).unwrap();
         assert!(delay >= seconds(7) && delay < seconds(8), "{delay:?}");
         assert_eq!(retry_delay(RetryPolicy::Backoff, 0, 3, Some(seconds(61)), 1.0), None);
     }
 
     #[test]
-    fn a8_requested_delay_is_read_from_headers_and_bodies_of_all_providers() {
+    fn a08_requested_delay_is_read_from_headers_and_bodies_of_all_providers() {
         assert_eq!(advised_delay(&[("retry-after", "3")], ""), Some(seconds(3)));
         assert_eq!(advised_delay(&[("retry-after", "1.5")], ""), Some(Duration::from_millis(1500)));
         assert_eq!(

@@ -54,7 +54,7 @@ fn error_body(message: &str) -> String {
 }
 
 #[tokio::test]
-async fn a8_text_streams_word_by_word_with_usage_and_a_stop() {
+async fn a08_text_streams_word_by_word_with_usage_and_a_stop() {
     let events = stream_events(ScriptedReply::text_with_usage("Hello, 你好 🐋", 7, 3)).await;
     let usage =
         Usage { prompt_tokens: Some(7), completion_tokens: Some(3), total_tokens: Some(10), ..Usage::default() };
@@ -69,7 +69,7 @@ async fn a8_text_streams_word_by_word_with_usage_and_a_stop() {
 }
 
 #[tokio::test]
-async fn a8_first_text_arrives_while_the_model_is_still_writing() {
+async fn a08_first_text_arrives_while_the_model_is_still_writing() {
     let barrier = ReplyBarrier::new();
     let server = ScriptedModel::start(vec![ScriptedReply::text("first second").with_barrier(&barrier)]).await;
     let mut stream = openai_provider_for(&server).stream(&request(vec![ChatMessage::user("hi")])).await.unwrap();
@@ -79,7 +79,7 @@ async fn a8_first_text_arrives_while_the_model_is_still_writing() {
 }
 
 #[tokio::test]
-async fn a8_reasoning_is_separate_from_text() {
+async fn a08_reasoning_is_separate_from_text() {
     let events = stream_events(ScriptedReply::text("yes").with_reasoning("let me think")).await;
     let reasoning: String = events
         .iter()
@@ -93,7 +93,7 @@ async fn a8_reasoning_is_separate_from_text() {
 }
 
 #[tokio::test]
-async fn a8_tool_calls_arrive_complete_and_in_order_after_the_text() {
+async fn a08_tool_calls_arrive_complete_and_in_order_after_the_text() {
     let reply = ScriptedReply::tool_calls([
         ("call_1", "bash", json!({"cmd": "echo \"你好\" && ls -la /a/long/path", "timeout_seconds": 30})),
         ("call_2", "fs_read", json!({"path": "README.md"})),
@@ -111,7 +111,7 @@ async fn a8_tool_calls_arrive_complete_and_in_order_after_the_text() {
 }
 
 #[tokio::test]
-async fn a8_arguments_are_kept_verbatim() {
+async fn a08_arguments_are_kept_verbatim() {
     let written = ["{ \"b\": 1.0,  \"a\": 12345678901234567890123 }", "{\"cut\": ", "\"text\""];
     let calls = written.iter().enumerate().map(|(n, arguments)| (format!("call_{n}"), "bash".to_owned(), *arguments));
     let output = collect_reply(ScriptedReply::tool_calls_verbatim(calls)).await.unwrap();
@@ -126,7 +126,7 @@ async fn call_without_arguments_gets_an_empty_object() {
 }
 
 #[tokio::test]
-async fn a8_long_call_id_is_returned_unchanged_to_its_server() {
+async fn a08_long_call_id_is_returned_unchanged_to_its_server() {
     let id = "x".repeat(80);
     let server = ScriptedModel::start(vec![ScriptedReply::tool_calls([(id.as_str(), "bash", json!({}))])]).await;
     let calls = ask_server(&server).await.unwrap().tool_calls;
@@ -206,7 +206,7 @@ async fn each_status_maps_to_its_kind_and_is_named() {
 }
 
 #[tokio::test]
-async fn a2_message_about_context_length_is_a_context_overflow() {
+async fn a02_message_about_context_length_is_a_context_overflow() {
     let body = "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.";
     assert_eq!(reply_error(ScriptedReply::status(400, error_body(body))).await.kind, ContextOverflow);
     assert_eq!(reply_error(ScriptedReply::status(500, "prompt is too long")).await.kind, ContextOverflow);

@@ -41,7 +41,7 @@ fn without_provider_data(mut call: ToolCall) -> ToolCall {
 }
 
 #[tokio::test]
-async fn a8_every_provider_streams_text_reasoning_usage_and_a_stop() {
+async fn a08_every_provider_streams_text_reasoning_usage_and_a_stop() {
     for wire in WireProtocol::PROTOCOLS {
         let reply = ScriptedReply::text("Hello, 你好 🐋").with_reasoning("let me think").with_usage(70, 3);
         let events: Vec<ModelEvent> = stream_events(wire, reply).await.into_iter().map(Result::unwrap).collect();
@@ -61,7 +61,7 @@ async fn a8_every_provider_streams_text_reasoning_usage_and_a_stop() {
 }
 
 #[tokio::test]
-async fn a8_cached_tokens_are_reported_in_one_format() {
+async fn a08_cached_tokens_are_reported_in_one_format() {
     for wire in WireProtocol::PROTOCOLS.into_iter().filter(|wire| *wire != WireProtocol::Ollama) {
         let reply = ScriptedReply::text("hi").with_usage(70, 3).with_cached_tokens(60);
         let events = stream_events(wire, reply).await;
@@ -76,7 +76,7 @@ async fn a8_cached_tokens_are_reported_in_one_format() {
 }
 
 #[tokio::test]
-async fn a8_parallel_calls_arrive_complete_and_in_order_with_their_ids() {
+async fn a08_parallel_calls_arrive_complete_and_in_order_with_their_ids() {
     for wire in WireProtocol::PROTOCOLS {
         let server = ScriptedModel::start(vec![two_calls_reply().with_text("Let me see.")]).await;
         let provider = provider_for(wire, &server, |_| {});
@@ -112,7 +112,7 @@ fn tape_messages(output: ModelOutput) -> Vec<ChatMessage> {
 }
 
 #[tokio::test]
-async fn a8_provider_data_is_returned_to_its_provider_and_to_no_other() {
+async fn a08_provider_data_is_returned_to_its_provider_and_to_no_other() {
     let script = |_: &serde_json::Value, reply_count: usize| {
         let call = |name: &str| (format!("call_{name}_{reply_count}"), "bash".to_owned(), json!({"cmd": "ls"}));
         match reply_count % 3 {
@@ -194,7 +194,7 @@ async fn p14_each_request_starts_with_the_previous_one() {
 }
 
 #[tokio::test]
-async fn a8_thoughts_are_returned_with_their_signatures() {
+async fn a08_thoughts_are_returned_with_their_signatures() {
     let returned = [
         (WireProtocol::Anthropic, "signature"),
         (WireProtocol::Gemini, "thoughtSignature"),
@@ -225,7 +225,7 @@ async fn token_limit_is_reported_as_truncation() {
 }
 
 #[tokio::test]
-async fn a1_truncated_call_gets_no_invented_arguments() {
+async fn a01_truncated_call_gets_no_invented_arguments() {
     let calls = |reply: ScriptedReply, wire: WireProtocol| async move {
         let events = stream_events(wire, reply).await;
         let calls = events.into_iter().filter_map(|event| match event {
@@ -277,7 +277,7 @@ async fn invalid_response_is_broken_for_every_provider() {
 }
 
 #[tokio::test]
-async fn a2_context_overflow_is_recognised_for_every_provider() {
+async fn a02_context_overflow_is_recognised_for_every_provider() {
     for wire in WireProtocol::PROTOCOLS {
         assert_eq!(
             stream_error(wire, ScriptedReply::context_overflow()).await.kind,
@@ -318,7 +318,7 @@ async fn missing_key_is_an_error_that_names_its_setting() {
 }
 
 #[tokio::test]
-async fn a8_beta_header_combines_the_values_of_model_and_user() {
+async fn a08_beta_header_combines_the_values_of_model_and_user() {
     let both = "thinking-binding-controls-2026-08-01,context-1m";
     for (model, expected) in [("claude-opus-5-5", both), ("claude-sonnet-4-5", "context-1m")] {
         let server = ScriptedModel::start(vec![ScriptedReply::text("ok")]).await;

@@ -38,7 +38,7 @@ async fn error_kind(replies: Vec<ScriptedReply>) -> (ModelErrorKind, usize) {
 }
 
 #[tokio::test]
-async fn a8_transient_failures_are_retried_with_every_provider() {
+async fn a08_transient_failures_are_retried_with_every_provider() {
     for wire in WireProtocol::PROTOCOLS {
         for status in [408, 429, 500, 503, 529] {
             let (result, request_count) =
@@ -51,7 +51,7 @@ async fn a8_transient_failures_are_retried_with_every_provider() {
 }
 
 #[tokio::test]
-async fn a8_each_retry_is_reported_with_its_reason_before_the_delay() {
+async fn a08_each_retry_is_reported_with_its_reason_before_the_delay() {
     for wire in WireProtocol::PROTOCOLS {
         let server = ScriptedModel::start(vec![
             refusal_reply(429),
@@ -72,7 +72,7 @@ async fn a8_each_retry_is_reported_with_its_reason_before_the_delay() {
 }
 
 #[tokio::test]
-async fn a8_connection_lost_before_the_first_output_is_retried() {
+async fn a08_connection_lost_before_the_first_output_is_retried() {
     let (result, request_count) =
         ask_server(WireProtocol::OpenAi, vec![ScriptedReply::disconnect_after(""), ScriptedReply::text("better")])
             .await;
@@ -82,7 +82,7 @@ async fn a8_connection_lost_before_the_first_output_is_retried() {
 }
 
 #[tokio::test]
-async fn a8_failure_after_the_first_output_is_not_retried() {
+async fn a08_failure_after_the_first_output_is_not_retried() {
     assert_eq!(
         error_kind(vec![ScriptedReply::disconnect_after("half"), ScriptedReply::text("twice")]).await,
         (Broken, 1)
@@ -92,7 +92,7 @@ async fn a8_failure_after_the_first_output_is_not_retried() {
 }
 
 #[tokio::test]
-async fn a8_endless_tool_call_is_aborted() {
+async fn a08_endless_tool_call_is_aborted() {
     let frame = |arguments: String| {
         let call = json!({"index": 0, "id": "a", "function": {"name": "bash", "arguments": arguments}});
         format!("data: {}\n\n", json!({"choices": [{"delta": {"tool_calls": [call]}}]}))
@@ -105,7 +105,7 @@ async fn a8_endless_tool_call_is_aborted() {
 }
 
 #[tokio::test]
-async fn a8_started_tool_call_counts_as_output() {
+async fn a08_started_tool_call_counts_as_output() {
     let call = json!({"name": "bash", "arguments": "{\"cmd\": "});
     let item = json!({"type": "function_call", "call_id": "a", "name": "bash", "arguments": ""});
     let block = json!({"type": "tool_use", "id": "a", "name": "bash", "input": {}});
@@ -128,7 +128,7 @@ async fn a8_started_tool_call_counts_as_output() {
 }
 
 #[tokio::test]
-async fn a8_permanent_failures_are_not_retried() {
+async fn a08_permanent_failures_are_not_retried() {
     for status in [400, 401, 404, 422] {
         assert_eq!(error_kind(vec![refusal_reply(status), ScriptedReply::text("no")]).await.1, 1, "{status}");
     }
@@ -140,14 +140,14 @@ async fn a8_permanent_failures_are_not_retried() {
 }
 
 #[tokio::test]
-async fn a8_retries_end_at_the_limit_and_at_too_long_a_delay() {
+async fn a08_retries_end_at_the_limit_and_at_too_long_a_delay() {
     assert_eq!(error_kind((0..5).map(|_| refusal_reply(429)).collect()).await, (RateLimited, 3));
     let tomorrow = ScriptedReply::status(429, "{}").with_header("retry-after", "86400");
     assert_eq!(error_kind(vec![tomorrow, ScriptedReply::text("no")]).await, (RateLimited, 1), "a day is too long");
 }
 
 #[tokio::test]
-async fn a8_error_names_the_delay_a_provider_requests() {
+async fn a08_error_names_the_delay_a_provider_requests() {
     let replies = vec![ScriptedReply::status(429, "{}").with_header("retry-after", "90")];
     let server = ScriptedModel::start(replies).await;
     let provider = provider_for(WireProtocol::OpenAi, &server, |options| options.retries = 0);
@@ -156,7 +156,7 @@ async fn a8_error_names_the_delay_a_provider_requests() {
 }
 
 #[tokio::test]
-async fn a8_retry_dates_are_compared_with_the_injected_clock() {
+async fn a08_retry_dates_are_compared_with_the_injected_clock() {
     let dates = [
         ("retry-after", "Fri, 01 Jan 2100 00:00:00 GMT"),
         ("anthropic-ratelimit-requests-reset", "2100-01-01T00:00:00Z"),
@@ -187,7 +187,7 @@ async fn error_before_the_first_output_of_a_stream_is_retried() {
 }
 
 #[tokio::test]
-async fn a8_silent_server_times_out() {
+async fn a08_silent_server_times_out() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}/v1", listener.local_addr().unwrap());
     let silent = tokio::spawn(async move {
@@ -203,7 +203,7 @@ async fn a8_silent_server_times_out() {
 }
 
 #[tokio::test]
-async fn a8_stalled_response_times_out() {
+async fn a08_stalled_response_times_out() {
     let barrier = ReplyBarrier::new();
     let server = ScriptedModel::start(vec![ScriptedReply::text("one two").with_barrier(&barrier)]).await;
     let provider =
@@ -216,7 +216,7 @@ async fn a8_stalled_response_times_out() {
 }
 
 #[tokio::test]
-async fn a8_dropped_stream_is_cancelled_at_the_server() {
+async fn a08_dropped_stream_is_cancelled_at_the_server() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}/v1", listener.local_addr().unwrap());
     let server = tokio::spawn(async move {
@@ -250,7 +250,7 @@ async fn redirect_is_not_followed_with_the_key() {
 }
 
 #[tokio::test]
-async fn a8_redirect_error_names_its_target_and_the_base_url_setting() {
+async fn a08_redirect_error_names_its_target_and_the_base_url_setting() {
     let redirect_error = async |location: &str| {
         let (result, request_count) =
             ask_server(WireProtocol::OpenAi, vec![ScriptedReply::status(302, "").with_header("location", location)])
@@ -271,7 +271,7 @@ async fn a8_redirect_error_names_its_target_and_the_base_url_setting() {
 }
 
 #[tokio::test]
-async fn a8_html_page_is_reported_as_such_and_not_retried() {
+async fn a08_html_page_is_reported_as_such_and_not_retried() {
     let page = |body: &str| ScriptedReply::raw(body).with_header("content-type", "Text/HTML; charset=utf-8");
     for wire in WireProtocol::PROTOCOLS {
         let (result, request_count) = ask_server(wire, vec![page("\n <!DOCTYPE html><title>Sign in</title>\n")]).await;

@@ -228,7 +228,7 @@ fn c01_ctrl_c_clears_the_line_and_quits_only_when_pressed_twice_on_an_empty_one(
 }
 
 #[test]
-fn a8_reason_and_remaining_delay_of_a_retry_are_shown_until_it_starts() {
+fn a08_reason_and_remaining_delay_of_a_retry_are_shown_until_it_starts() {
     let waiting = || StreamEvent::Waiting { reason: "it answered 429,\nslow down".to_owned(), seconds: 3.5 };
     let mut chat = ScreenHarness::new(80, 20);
     chat.send("hello").event(waiting()).advance(1000);

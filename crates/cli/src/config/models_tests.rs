@@ -13,7 +13,7 @@ fn provider_base(fixture: &ConfigFixture, provider: &str) -> Option<String> {
 }
 
 #[test]
-fn a8_key_is_sent_to_its_own_provider_only() {
+fn a08_key_is_sent_to_its_own_provider_only() {
     let fixture = ConfigFixture::new().variable("CAPSTAN_MODEL", "anthropic:x").variable("OPENAI_API_KEY", "of-openai");
     let fixture = fixture.variable("ANTHROPIC_API_KEY", "of-anthropic");
     assert_eq!(provider_key(&fixture, "anthropic").as_deref(), Some("of-anthropic"));
@@ -82,7 +82,7 @@ fn x06_key_and_base_url_stay_with_the_provider_they_were_set_for() {
 }
 
 #[test]
-fn a8_ollama_host_is_read_as_the_server_reads_it() {
+fn a08_ollama_host_is_read_as_the_server_reads_it() {
     for (host, address) in [
         ("localhost", "http://localhost:11434"),
         ("0.0.0.0", "http://127.0.0.1:11434"),
@@ -96,7 +96,7 @@ fn a8_ollama_host_is_read_as_the_server_reads_it() {
 }
 
 #[test]
-fn a8_invalid_model_settings_are_rejected() {
+fn a08_invalid_model_settings_are_rejected() {
     for broken in
         ["models = 3", "[models]\nopenai = 3", "[models.openai]\nheaders = 'x'", "[models.openai]\napi_key = 3"]
     {

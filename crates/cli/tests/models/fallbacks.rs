@@ -22,7 +22,7 @@ fn fixture_with_fallbacks(server: &ScriptedModel) -> CliFixture {
 }
 
 #[test]
-fn a8_fallback_model_answers_when_the_first_one_fails() {
+fn a08_fallback_model_answers_when_the_first_one_fails() {
     for status in [401, 404, 429, 503] {
         let server = ScriptedModel::start_blocking(vec![refusal_reply(status), ScriptedReply::text("I can")]);
         let fixture = fixture_with_fallbacks(&server);
@@ -43,7 +43,7 @@ fn a8_fallback_model_answers_when_the_first_one_fails() {
 }
 
 #[test]
-fn a8_fallbacks_are_tried_in_order_until_none_is_left() {
+fn a08_fallbacks_are_tried_in_order_until_none_is_left() {
     let server = ScriptedModel::start_blocking(vec![refusal_reply(503), refusal_reply(503), refusal_reply(429)]);
     let fixture = fixture_with_fallbacks(&server);
     let output = fixture.capstan(&["run", "hello"]).refused("model-rate-limited", 1);
@@ -53,7 +53,7 @@ fn a8_fallbacks_are_tried_in_order_until_none_is_left() {
 }
 
 #[test]
-fn a8_no_fallback_after_a_rejected_request_or_a_partial_reply() {
+fn a08_no_fallback_after_a_rejected_request_or_a_partial_reply() {
     let server = ScriptedModel::start_blocking(vec![refusal_reply(400), ScriptedReply::text("no")]);
     fixture_with_fallbacks(&server).capstan(&["run", "hello"]).refused("model-rejected", 1);
     let server =
@@ -63,7 +63,7 @@ fn a8_no_fallback_after_a_rejected_request_or_a_partial_reply() {
 }
 
 #[test]
-fn a8_fallback_finishes_a_step_that_another_model_began() {
+fn a08_fallback_finishes_a_step_that_another_model_began() {
     let call = ScriptedReply::tool_calls([("call_1", "bash", json!({"cmd": "echo hi"}))]).with_reasoning("hm");
     let server = ScriptedModel::start_blocking(vec![call, refusal_reply(529), ScriptedReply::text("done")]);
     let fixture = fixture_with_fallbacks(&server).set("CAPSTAN_REASONING", "low");
@@ -72,21 +72,21 @@ fn a8_fallback_finishes_a_step_that_another_model_began() {
 }
 
 #[test]
-fn a8_unknown_provider_is_reported_with_the_known_ones() {
+fn a08_unknown_provider_is_reported_with_the_known_ones() {
     let output =
         CliFixture::new().set("CAPSTAN_MODEL", "antropic:x").capstan(&["run", "hello"]).refused("model-unknown", 1);
     assert!(output.stderr.contains("\"antropic\"") && output.stderr.contains("anthropic, "), "{}", output.stderr);
 }
 
 #[test]
-fn a8_fallback_replaces_an_unknown_provider() {
+fn a08_fallback_replaces_an_unknown_provider() {
     let fixture = CliFixture::new().set("CAPSTAN_MODEL", "missing:x").set("CAPSTAN_FALLBACK_MODELS", "demo:echo");
     let output = fixture.capstan(&["run", "hello"]).succeeded();
     assert!(output.stdout.contains("hello") && output.stderr.contains("trying demo:echo"), "{output:?}");
 }
 
 #[test]
-fn a8_unknown_fallback_keeps_the_first_error_and_is_reported_by_doctor() {
+fn a08_unknown_fallback_keeps_the_first_error_and_is_reported_by_doctor() {
     let server = ScriptedModel::start_blocking(vec![refusal_reply(429)]);
     let fixture = fixture_with_fallbacks(&server).set("CAPSTAN_FALLBACK_MODELS", "nosuch:x, neither:y");
     let output = fixture.capstan(&["run", "hello"]).refused("model-rate-limited", 1);

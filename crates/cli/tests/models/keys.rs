@@ -106,7 +106,7 @@ fn x06_commands_have_no_key_in_their_environment_even_if_configured() {
 }
 
 #[test]
-fn a8_error_without_a_key_names_the_variable_to_set() {
+fn a08_error_without_a_key_names_the_variable_to_set() {
     for (model, key, _) in PROVIDER_VARIABLES.into_iter().filter(|(model, ..)| !model.starts_with("ollama")) {
         let output =
             CliFixture::new().set("CAPSTAN_MODEL", model).capstan(&["run", "hello"]).refused("model-unauthorized", 1);
@@ -116,7 +116,7 @@ fn a8_error_without_a_key_names_the_variable_to_set() {
 }
 
 #[test]
-fn a8_compatible_server_has_its_own_name_headers_and_body_options() {
+fn a08_compatible_server_has_its_own_name_headers_and_body_options() {
     let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("hi from here")]);
     let config = format!(
         "model = 'house:llama'\n[models.house]\napi_base = '{}'\napi_key = 'house-key-0123456789'\n\

@@ -11,7 +11,7 @@ fn refusal_reply(status: u16) -> ScriptedReply {
 }
 
 #[test]
-fn a8_passing_refusals_are_retried_without_a_trace() {
+fn a08_passing_refusals_are_retried_without_a_trace() {
     for model in PROVIDER_MODELS {
         let replies = vec![
             refusal_reply(429),
@@ -30,7 +30,7 @@ fn a8_passing_refusals_are_retried_without_a_trace() {
 }
 
 #[test]
-fn a8_retry_notice_gives_the_reason_and_the_delay() {
+fn a08_retry_notice_gives_the_reason_and_the_delay() {
     let later =
         ScriptedReply::status(503, r#"{"error": {"message": "too busy"}}"#).with_header("retry-after-ms", "1000");
     let server = ScriptedModel::start_blocking(vec![later, ScriptedReply::text("here I am")]);
@@ -42,7 +42,7 @@ fn a8_retry_notice_gives_the_reason_and_the_delay() {
 }
 
 #[test]
-fn a8_partial_reply_is_shown_and_the_next_run_works() {
+fn a08_partial_reply_is_shown_and_the_next_run_works() {
     for model in PROVIDER_MODELS {
         for broken in
             [ScriptedReply::disconnect_after("half of it"), ScriptedReply::error_after("half of it", "I fell over")]
@@ -59,7 +59,7 @@ fn a8_partial_reply_is_shown_and_the_next_run_works() {
 }
 
 #[test]
-fn a8_invalid_reply_is_an_error() {
+fn a08_invalid_reply_is_an_error() {
     for model in PROVIDER_MODELS {
         let server = ScriptedModel::start_blocking(vec![ScriptedReply::invalid_json(), ScriptedReply::text("sense")]);
         let fixture = fixture_with_model(&server, model);
@@ -70,7 +70,7 @@ fn a8_invalid_reply_is_an_error() {
 }
 
 #[test]
-fn a2_context_overflow_starts_a_fresh_context_once() {
+fn a02_context_overflow_starts_a_fresh_context_once() {
     for model in PROVIDER_MODELS {
         let server = ScriptedModel::start_blocking(vec![
             ScriptedReply::text("hi"),
@@ -90,7 +90,7 @@ fn a2_context_overflow_starts_a_fresh_context_once() {
 }
 
 #[test]
-fn a2_fresh_context_lists_finished_tool_calls_so_that_they_are_not_repeated() {
+fn a02_fresh_context_lists_finished_tool_calls_so_that_they_are_not_repeated() {
     for model in PROVIDER_MODELS {
         let server = ScriptedModel::start_blocking(vec![
             ScriptedReply::tool_calls([("a", "bash", json!({"cmd": "echo pushed >> pushes.txt"}))]),
@@ -110,7 +110,7 @@ fn a2_fresh_context_lists_finished_tool_calls_so_that_they_are_not_repeated() {
 }
 
 #[test]
-fn a2_second_context_overflow_is_an_error() {
+fn a02_second_context_overflow_is_an_error() {
     for model in PROVIDER_MODELS {
         let replies =
             vec![ScriptedReply::context_overflow(), ScriptedReply::context_overflow(), ScriptedReply::text("better")];
@@ -124,7 +124,7 @@ fn a2_second_context_overflow_is_an_error() {
 }
 
 #[test]
-fn a8_reached_token_limit_is_reported_to_the_user_and_on_the_tape() {
+fn a08_reached_token_limit_is_reported_to_the_user_and_on_the_tape() {
     for model in PROVIDER_MODELS {
         let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("half an ans").truncated()]);
         let fixture = fixture_with_model(&server, model);
@@ -136,7 +136,7 @@ fn a8_reached_token_limit_is_reported_to_the_user_and_on_the_tape() {
 }
 
 #[test]
-fn a1_call_truncated_by_the_token_limit_is_not_made_and_the_model_is_notified() {
+fn a01_call_truncated_by_the_token_limit_is_not_made_and_the_model_is_notified() {
     // Gemini and Ollama send a call whole or not at all.
     for model in
         PROVIDER_MODELS.into_iter().filter(|model| !model.starts_with("gemini") && !model.starts_with("ollama"))
@@ -176,7 +176,7 @@ fn a1_call_truncated_by_the_token_limit_is_not_made_and_the_model_is_notified() 
 }
 
 #[test]
-fn a1_empty_reply_is_requested_once_more_and_is_then_an_error() {
+fn a01_empty_reply_is_requested_once_more_and_is_then_an_error() {
     for model in PROVIDER_MODELS {
         let server = ScriptedModel::start_blocking(vec![ScriptedReply::text(""), ScriptedReply::text("here")]);
         let fixture = fixture_with_model(&server, model);
@@ -204,7 +204,7 @@ fn a1_empty_reply_is_requested_once_more_and_is_then_an_error() {
 }
 
 #[test]
-fn a1_gemini_reply_without_parts_counts_as_empty() {
+fn a01_gemini_reply_without_parts_counts_as_empty() {
     let no_parts = || ScriptedReply::raw("data: {\"candidates\": [{\"finishReason\": \"STOP\", \"index\": 0}]}\n\n");
     let server = ScriptedModel::start_blocking(vec![no_parts(), no_parts()]);
     let output =
@@ -213,7 +213,7 @@ fn a1_gemini_reply_without_parts_counts_as_empty() {
 }
 
 #[test]
-fn a1_run_without_a_final_message_gives_a_notice() {
+fn a01_run_without_a_final_message_gives_a_notice() {
     for model in PROVIDER_MODELS {
         let call = ScriptedReply::tool_calls([("a", "bash", json!({"cmd": "true"}))]).with_text("Let me look.");
         let server = ScriptedModel::start_blocking(vec![call, ScriptedReply::text(""), ScriptedReply::text("")]);
@@ -224,7 +224,7 @@ fn a1_run_without_a_final_message_gives_a_notice() {
 }
 
 #[test]
-fn a8_oversized_reply_is_cut_off_and_its_text_is_recorded() {
+fn a08_oversized_reply_is_cut_off_and_its_text_is_recorded() {
     let part = "x".repeat(3 << 20);
     let server = ScriptedModel::start_blocking(vec![
         ScriptedReply::text([part.as_str(); 3].join(" ")),
@@ -241,7 +241,7 @@ fn a8_oversized_reply_is_cut_off_and_its_text_is_recorded() {
 }
 
 #[test]
-fn a8_stalled_reply_is_given_up_after_the_model_timeout() {
+fn a08_stalled_reply_is_given_up_after_the_model_timeout() {
     let barrier = ReplyBarrier::new();
     let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("one two").with_barrier(&barrier)]);
     let fixture = fixture_with_model(&server, PROVIDER_MODELS[0]).set("CAPSTAN_MODEL_TIMEOUT_SECONDS", "1");
@@ -252,7 +252,7 @@ fn a8_stalled_reply_is_given_up_after_the_model_timeout() {
 }
 
 #[test]
-fn a8_invalid_json_arguments_are_reported_to_the_model() {
+fn a08_invalid_json_arguments_are_reported_to_the_model() {
     for model in
         PROVIDER_MODELS.into_iter().filter(|model| !model.starts_with("gemini") && !model.starts_with("ollama"))
     {

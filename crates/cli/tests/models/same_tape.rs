@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::provider::{PROVIDER_MODELS, assert_no_violations, fixture_with_model, provider_base_url};
 
 #[test]
-fn a8_every_provider_answers_and_calls_tools_through_the_binary() {
+fn a08_every_provider_answers_and_calls_tools_through_the_binary() {
     for model in PROVIDER_MODELS {
         let server = ScriptedModel::start_blocking(two_turn_replies());
         let fixture = fixture_with_model(&server, model).set("CAPSTAN_REASONING", "low");
@@ -44,7 +44,7 @@ fn p15_recorded_context_equals_the_request_that_each_provider_received() {
 }
 
 #[test]
-fn a8_session_changes_models_between_turns_and_returns() {
+fn a08_session_changes_models_between_turns_and_returns() {
     let server = ScriptedModel::start_blocking_with(|_, answered| {
         let call = |name: &str| (format!("call_{name}_{answered}"), "bash".to_owned(), json!({"cmd": "echo hi"}));
         if answered % 2 == 0 {

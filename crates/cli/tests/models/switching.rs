@@ -36,7 +36,7 @@ fn fixture_with_all_providers(server: &ScriptedModel) -> CliFixture {
 }
 
 #[test]
-fn a8_every_model_continues_a_step_of_every_other_model() {
+fn a08_every_model_continues_a_step_of_every_other_model() {
     let server = ScriptedModel::start_blocking_with(|_, answered| match answered % 3 {
         0 => {
             let call = (format!("bash_{answered}"), "bash".to_owned(), json!({"cmd": "true"}));
@@ -64,7 +64,7 @@ fn a8_every_model_continues_a_step_of_every_other_model() {
 }
 
 #[test]
-fn a8_every_model_continues_the_session_after_a_change_between_turns() {
+fn a08_every_model_continues_the_session_after_a_change_between_turns() {
     let server = ScriptedModel::start_blocking_with(|_, answered| {
         if answered % 2 == 0 {
             let call = (format!("call_{answered}"), "bash".to_owned(), json!({"cmd": "true"}));

@@ -6,7 +6,7 @@ use capstan_protocol::Clock;
 use capstan_testing::{ScriptedModel, ScriptedReply};
 
 #[tokio::test]
-async fn a8_retry_date_is_compared_with_the_clock_of_the_host() {
+async fn a08_retry_date_is_compared_with_the_clock_of_the_host() {
     let later = ScriptedReply::status(429, "{}").with_header("retry-after", "Fri, 01 Jan 2100 00:00:00 GMT");
     let server = ScriptedModel::start(vec![later, ScriptedReply::text("here I am")]).await;
     let clock = Clock::new(|| "2100-01-01T00:00:00+00:00".parse().unwrap());

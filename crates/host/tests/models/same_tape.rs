@@ -69,7 +69,7 @@ async fn run_and_read_tape(model: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a8_the_same_conversation_gives_the_same_tape_on_every_provider() {
+async fn a08_the_same_conversation_gives_the_same_tape_on_every_provider() {
     let expected = run_and_read_tape(PROVIDER_MODELS[0]).await;
     let text = serde_json::to_string(&expected).unwrap();
     for part in

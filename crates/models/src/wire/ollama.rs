@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a8_token_limit_and_thinking_are_encoded() {
+    fn a08_token_limit_and_thinking_are_encoded() {
         let options = ModelOptions { max_tokens: Some(9), reasoning: Some(Reasoning::Low) };
         let with_options = ModelRequest { options, ..request(vec![ChatMessage::user("hi")]) };
         let rest = WireProtocol::Ollama.body("ollama", &with_options).rest;

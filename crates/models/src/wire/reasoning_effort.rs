@@ -48,7 +48,7 @@ mod tests {
     use super::{always_reasons, effort_level};
 
     #[test]
-    fn a8_model_that_always_reasons_gets_its_lowest_level() {
+    fn a08_model_that_always_reasons_gets_its_lowest_level() {
         let none = |model| effort_level(model, Reasoning::None);
         for (model, lowest) in [
             ("gpt-5", Some("minimal")),

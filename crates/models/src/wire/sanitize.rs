@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a8_provider_assigned_id_is_returned_unchanged_to_that_provider() {
+    fn a08_provider_assigned_id_is_returned_unchanged_to_that_provider() {
         let mut messages = tool_step(&"x".repeat(80));
         messages[0].tool_calls[0].extra.insert("provider".to_owned(), json!({"openai": {"id": true}}));
         assert_eq!(call_ids(&sanitized_messages(WireProtocol::OpenAi, messages.clone()))[0].len(), 80);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a8_unsupported_image_becomes_a_note_for_that_provider_only() {
+    fn a08_unsupported_image_becomes_a_note_for_that_provider_only() {
         let image = |url: &str| vec![ChatMessage::user(Content::Parts(vec![ContentPart::image(url)]))];
         let gif = "data:image/gif;base64,AA==";
         assert_eq!(sanitized_messages(WireProtocol::Anthropic, image(gif)), image(gif));

@@ -89,7 +89,7 @@ fn p13_roles_alternate_the_user_begins_and_results_come_first_in_one_turn() {
 }
 
 #[test]
-fn a8_thoughts_are_restored_in_place_and_only_for_their_own_model() {
+fn a08_thoughts_are_restored_in_place_and_only_for_their_own_model() {
     let messages = |after_text: bool| {
         let mut messages = vec![ChatMessage::user("go")];
         messages.extend(after_text.then(|| ChatMessage::assistant("Let me look.")));
@@ -119,7 +119,7 @@ fn a8_thoughts_are_restored_in_place_and_only_for_their_own_model() {
 }
 
 #[test]
-fn a8_model_that_binds_thoughts_is_asked_to_drop_those_with_a_changed_prefix() {
+fn a08_model_that_binds_thoughts_is_asked_to_drop_those_with_a_changed_prefix() {
     let thinking = |model: &str, reasoning: Option<Reasoning>, call: ToolCall| {
         let mut call = call;
         if let Some(data) = call.extra.get_mut("provider") {
@@ -142,7 +142,7 @@ fn a8_model_that_binds_thoughts_is_asked_to_drop_those_with_a_changed_prefix() {
 }
 
 #[test]
-fn a8_thinking_is_not_requested_within_a_step_that_started_without() {
+fn a08_thinking_is_not_requested_within_a_step_that_started_without() {
     let requests_thinking = |call: ToolCall| {
         let messages = vec![
             ChatMessage::user("go"),
@@ -157,7 +157,7 @@ fn a8_thinking_is_not_requested_within_a_step_that_started_without() {
 }
 
 #[test]
-fn a8_stable_prefix_is_marked_for_the_cache() {
+fn a08_stable_prefix_is_marked_for_the_cache() {
     let messages = vec![ChatMessage::user("one"), ChatMessage::assistant("1"), ChatMessage::user("two")];
     let body = body("anthropic", &request(messages.clone()));
     let mark = json!({"type": "ephemeral"});

@@ -59,7 +59,7 @@ fn p13_roles_alternate_the_user_begins_and_responses_are_grouped() {
 }
 
 #[test]
-fn a8_call_of_another_model_gets_the_documented_signature_replacement() {
+fn a08_call_of_another_model_gets_the_documented_signature_replacement() {
     let messages = || {
         let call = vec![ToolCall::new("a", "bash", "{}"), ToolCall::new("b", "bash", "{}")];
         vec![
@@ -111,7 +111,7 @@ fn images_are_sent_in_user_turns_and_after_a_tool_response() {
 }
 
 #[test]
-fn a8_tools_limit_and_thinking_are_encoded() {
+fn a08_tools_limit_and_thinking_are_encoded() {
     let parameters = json!({"type": "object", "additionalProperties": false});
     let tools = vec![ToolSpec {
         name: "fs.read".into(),
@@ -133,7 +133,7 @@ fn a8_tools_limit_and_thinking_are_encoded() {
 }
 
 #[test]
-fn a8_model_that_always_thinks_gets_its_minimum() {
+fn a08_model_that_always_thinks_gets_its_minimum() {
     let minimum = |model: &str| {
         let options = ModelOptions { reasoning: Some(Reasoning::None), ..ModelOptions::default() };
         let body = body("gemini", &ModelRequest { options, ..request(model, vec![ChatMessage::user("hi")]) });

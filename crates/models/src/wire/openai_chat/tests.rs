@@ -119,7 +119,7 @@ fn tools_are_sent_with_their_model_names() {
 }
 
 #[test]
-fn a8_reasoning_text_is_returned_with_its_calls_to_its_provider_only() {
+fn a08_reasoning_text_is_returned_with_its_calls_to_its_provider_only() {
     let mut call = ToolCall::new("c1", "bash", "{}");
     call.extra
         .insert("provider".to_owned(), json!({"openai": {"reasoning_content": "hm"}, "other": {"reasoning": "x"}}));
@@ -133,7 +133,7 @@ fn a8_reasoning_text_is_returned_with_its_calls_to_its_provider_only() {
 }
 
 #[test]
-fn a8_signed_reasoning_is_returned_to_its_model_only() {
+fn a08_signed_reasoning_is_returned_to_its_model_only() {
     let details = json!([{"type": "reasoning.encrypted", "data": "xyz"}]);
     let mut call = ToolCall::new("c1", "bash", "{}");
     let data = json!({"reasoning_details": details, "reasoning": "hm", "model": "a/one"});
@@ -156,7 +156,7 @@ fn a8_signed_reasoning_is_returned_to_its_model_only() {
 }
 
 #[test]
-fn a8_reasoning_effort_uses_the_option_of_each_dialect() {
+fn a08_reasoning_effort_uses_the_option_of_each_dialect() {
     let options = ModelOptions { reasoning: Some(Reasoning::Low), ..ModelOptions::default() };
     let request = ModelRequest { options, ..request(vec![ChatMessage::user("hi")]) };
     assert_eq!(openai_body(&request).rest["reasoning_effort"], "low");
@@ -165,7 +165,7 @@ fn a8_reasoning_effort_uses_the_option_of_each_dialect() {
 }
 
 #[test]
-fn a8_system_prompt_is_marked_for_the_cache_of_anthropic_models() {
+fn a08_system_prompt_is_marked_for_the_cache_of_anthropic_models() {
     let content = |wire: WireProtocol, model: &str| {
         let model = format!("{}:{model}", wire.name()).parse().unwrap();
         let request = ModelRequest { model, system: "Be brief.".to_owned(), ..request(vec![ChatMessage::user("hi")]) };

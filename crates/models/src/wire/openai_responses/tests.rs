@@ -53,7 +53,7 @@ fn p13_calls_and_outputs_are_items_with_the_reasoning_before_them() {
 }
 
 #[test]
-fn a8_reasoning_is_returned_to_its_own_model_only() {
+fn a08_reasoning_is_returned_to_its_own_model_only() {
     let elsewhere = body("other", &request(sample_conversation())).messages;
     assert!(elsewhere.iter().all(|item| item["type"] != "reasoning" && item.get("id").is_none()), "{elsewhere:?}");
     let model = "openai-responses:gpt-5-mini".parse().unwrap();
@@ -62,7 +62,7 @@ fn a8_reasoning_is_returned_to_its_own_model_only() {
 }
 
 #[test]
-fn a8_responses_are_not_stored_and_reasoning_is_requested_where_supported() {
+fn a08_responses_are_not_stored_and_reasoning_is_requested_where_supported() {
     let sent = body("openai-responses", &request(vec![ChatMessage::user("hi")])).rest;
     assert_eq!(sent["store"], false);
     assert_eq!(sent["instructions"], "Be brief.");
