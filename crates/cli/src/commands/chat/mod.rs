@@ -26,7 +26,7 @@ pub(crate) struct ChatArgs {
     /// Model as PROVIDER:NAME, overriding the configured one
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
-    /// Disable colors; same as setting NO_COLOR
+    /// Disable colors; same as setting `NO_COLOR`
     #[arg(long)]
     no_color: bool,
     #[command(flatten)]
