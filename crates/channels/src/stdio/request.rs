@@ -2,12 +2,15 @@
 
 use std::fmt;
 
-use capstan_protocol::{CodedError, Event, EventId, SessionId, Timestamp};
+use capstan_protocol::{CodedError, Event, EventId, SessionId, Timestamp, truncate_chars};
 use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::StdioChannel;
 use super::line_reader::LineTooLong;
+
+/// Maximum length of a name that an error message repeats.
+const MAX_SHOWN_NAME_CHARS: usize = 64;
 
 /// Maximum length of a session name or event id in bytes.
 const MAX_REQUEST_NAME_BYTES: usize = 1024;
@@ -189,8 +192,7 @@ fn field_too_long(field: &'static str, limit: usize) -> InvalidLineReason {
 
 /// Start of a name, long enough to be recognised.
 fn shorten_name(name: &str) -> String {
-    let short: String = name.chars().take(64).collect();
-    if short == name { short } else { short + "…" }
+    truncate_chars(name, MAX_SHOWN_NAME_CHARS, "…")
 }
 
 /// Error message with its column only: the line number is always 1.

@@ -10,7 +10,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use capstan_hooks::contracts::{Channel, ChannelError, ChannelErrorKind, PlatformAction};
-use capstan_protocol::{ActionId, ActionRequest, ApiError, ApiErrorCode, ErrorCode};
+use capstan_protocol::{ActionId, ActionRequest, ApiError, ApiErrorCode, ErrorCode, truncate_chars};
 use capstan_tape::{ActionEnd, ActionEndRecord, ActionRefusal, ActionStart, ChildActions, EntryDraft, Fact, TapeEvent};
 use futures::FutureExt as _;
 use serde_json::Value;
@@ -38,7 +38,7 @@ pub(crate) async fn perform_action(run: &Run, request: ActionRequest) -> Result<
     let channel = match resolve_action_channel(run, &request) {
         Ok(channel) => channel,
         Err(denial) => {
-            let name: String = request.action.chars().take(MAX_ACTION_NAME_LEN).collect();
+            let name = truncate_chars(&request.action, MAX_ACTION_NAME_LEN, "");
             record_refused_action(run, &name, &denial);
             let message = format!("the action {name} was not performed: {denial}");
             return Err(ApiError::new(denial.code(), message));

@@ -10,7 +10,7 @@ use capstan_hooks::contracts::{
     RetrievedPage, RetrievedPassages,
 };
 use capstan_protocol::run_api::EmptyCall;
-use capstan_protocol::{ApiError, ApiErrorCode, KnowledgeOperation};
+use capstan_protocol::{ApiError, ApiErrorCode, KnowledgeOperation, truncate_bytes};
 use futures::FutureExt as _;
 use serde_json::json;
 
@@ -132,7 +132,7 @@ fn build_page(passages: Vec<KnowledgePassage>, limit: usize) -> PassagePage {
 
 /// Truncates a text at a character boundary.
 fn truncate_text(mut text: String, max_bytes: usize) -> String {
-    text.truncate(text.floor_char_boundary(max_bytes));
+    truncate_bytes(&mut text, max_bytes, "");
     text
 }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use capstan_hooks::contracts::ApiMethod;
-use capstan_protocol::{ApiError, ApiErrorCode};
+use capstan_protocol::{ApiError, ApiErrorCode, truncate_chars};
 use capstan_tape::{ApiRefusal, Batch, EntryDraft, RunStatus, StoreError, TapeEvent};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -188,7 +188,7 @@ impl Run {
         }
         state.recorded_refusals += 1;
         tracing::warn!(run_id = %self.id(), %method, %error, "refused a call of a runner");
-        let detail: String = error.message.chars().take(MAX_REFUSAL_DETAIL_LEN).collect();
+        let detail = truncate_chars(&error.message, MAX_REFUSAL_DETAIL_LEN, "");
         let refusal = ApiRefusal::Call { method: method.as_str().to_owned(), code: error.code, detail };
         let entry = TapeEvent::ApiRefused(refusal).into();
         if state.end_status.is_some() {

@@ -1,7 +1,7 @@
 //! Validates runner results before they are applied: well formed, not a duplicate, within the limits for size and rate.
 //! A faulty or hostile runner harms only its own run, so everything stored of its results is bounded here.
 
-use capstan_protocol::{ErrorCode, FailureCode, ResultBody, ResultParseError, RunResult, ToolOutput};
+use capstan_protocol::{ErrorCode, FailureCode, ResultBody, ResultParseError, RunResult, ToolOutput, truncate_bytes};
 use capstan_tape::{DroppedResult, ResultAnomalies};
 use capstan_turn::RunError;
 use serde_json::Value;
@@ -196,10 +196,8 @@ impl ResultValidator {
         self.has_ended = true;
         if let ResultBody::RunFailed { message, code } = &mut result.body {
             let max_bytes = usize::try_from(limits.error_bytes).unwrap_or(usize::MAX);
-            if message.len() > max_bytes {
+            if truncate_bytes(message, max_bytes, " [...]") {
                 self.anomalies.too_large += 1;
-                message.truncate(message.floor_char_boundary(max_bytes));
-                message.push_str(" [...]");
             }
             let is_code_char = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c);
             if code
