@@ -16,7 +16,7 @@ use capstan_hooks::points::ProvideChannels;
 use capstan_hooks::{HookRuntime, InboundEvent};
 use capstan_policy::BindingStore;
 use capstan_protocol::{ChannelName, Descriptor, SessionId};
-use capstan_runs::{BindingResolver, CancelWatcher, Orchestrator, RunDependencies, RunEnvironment, ToolCatalog};
+use capstan_runs::{CancelWatcher, Orchestrator, RunDependencies, RunEnvironment, ToolCatalog};
 use capstan_sessions::{HostLifecycle, SessionDependencies, SessionService};
 use capstan_tape::{Store, TapeAddress, TapeRepository};
 use capstan_turn::TurnPipeline;
@@ -35,7 +35,7 @@ pub struct Host {
     environment: Arc<RunEnvironment>,
     hooks: HookRuntime,
     tapes: TapeRepository,
-    bindings: BindingResolver,
+    bindings: Arc<BindingStore>,
     channels: ChannelDirectory,
     /// Listening channels.
     channel_listeners: Arc<ChannelListeners>,
@@ -60,12 +60,12 @@ impl Host {
         let system_tape = TapeAddress { workspace: workspace_id.clone(), session: SYSTEM_SESSION.into() };
         let binding_store = BindingStore::new(tapes.clone(), options.clock.clone(), system_tape)
             .with_channels(channels.iter().map(|channel| channel.name()).collect());
-        let bindings = BindingResolver::new(binding_store);
+        let bindings = Arc::new(binding_store);
         let run_dependencies = RunDependencies {
             hooks: hooks.clone(),
             tapes: tapes.clone(),
             workspace_id: workspace_id.clone(),
-            bindings: bindings.clone(),
+            bindings: Arc::clone(&bindings),
             channels: &channels,
         };
         let environment = Arc::new(RunEnvironment::from_hooks(run_dependencies, options.run_options())?);
@@ -76,7 +76,7 @@ impl Host {
             tapes: tapes.clone(),
             workspace_id,
             channels: channels.clone(),
-            bindings: bindings.clone(),
+            bindings: Arc::clone(&bindings),
             tools: Arc::clone(environment.tools()),
             active_runs: environment.active_runs().clone(),
             turn_pipeline: TurnPipeline::new(hooks.clone(), orchestrator, &options.workspace.to_text()),
@@ -98,7 +98,7 @@ impl Host {
 
     /// Bindings of this host, which map events to runners.
     pub fn bindings(&self) -> &BindingStore {
-        self.bindings.store()
+        &self.bindings
     }
 
     /// Descriptors of all runners.

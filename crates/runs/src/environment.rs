@@ -5,12 +5,12 @@ use std::sync::Arc;
 use capstan_hooks::contracts::{Channel, KnowledgeBase, KnowledgeSource, ModelProvider, Runner};
 use capstan_hooks::points::{BuildTapeContext, ProvideKnowledge, ProvideModelOptions, ProvideRunners};
 use capstan_hooks::{HookError, HookRuntime};
+use capstan_policy::BindingStore;
 use capstan_protocol::{Descriptor, RunnerId, WorkspaceId};
 use capstan_tape::{DefaultView, TapeRepository, View};
 
 use crate::action_registry::ActionRegistry;
 use crate::active_runs::ActiveRuns;
-use crate::binding_resolver::BindingResolver;
 use crate::model_call_log::CallContentCache;
 use crate::options::RunOptions;
 use crate::tool_catalog::ToolCatalog;
@@ -21,7 +21,7 @@ pub struct RunEnvironment {
     pub(crate) options: RunOptions,
     pub(crate) workspace_id: WorkspaceId,
     pub(crate) tapes: TapeRepository,
-    pub(crate) bindings: BindingResolver,
+    pub(crate) bindings: Arc<BindingStore>,
     pub(crate) view: Arc<dyn View>,
     pub(crate) active_runs: ActiveRuns,
     pub(crate) actions: ActionRegistry,
@@ -44,7 +44,7 @@ pub struct RunDependencies<'a> {
     /// Identity of the workspace.
     pub workspace_id: WorkspaceId,
     /// Bindings of the host.
-    pub bindings: BindingResolver,
+    pub bindings: Arc<BindingStore>,
     /// Channels that perform platform actions.
     pub channels: &'a [Arc<dyn Channel>],
 }

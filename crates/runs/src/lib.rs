@@ -17,7 +17,6 @@ mod api;
 mod api_error;
 mod api_limits;
 mod artifacts;
-mod binding_resolver;
 mod cancel_watcher;
 mod child_run;
 mod environment;
@@ -40,7 +39,6 @@ pub use actions::{RecordedActions, collect_family_actions, read_recorded_actions
 pub use active_runs::{ActiveRunGuard, ActiveRuns};
 pub use active_turn::ActiveTurn;
 pub use api_limits::ApiLimits;
-pub use binding_resolver::BindingResolver;
 pub use cancel_watcher::CancelWatcher;
 pub use child_run::{has_open_fork, open_runs_with_children};
 pub use environment::{RunDependencies, RunEnvironment};

@@ -8,8 +8,9 @@ use std::time::Duration;
 use capstan_delivery::{ChannelDirectory, Outbox, OutboxOptions};
 use capstan_hooks::contracts::{Gateway, IntakeError, IntakeOptions};
 use capstan_hooks::{HookRuntime, InboundEvent};
+use capstan_policy::BindingStore;
 use capstan_protocol::{ChannelName, Clock, SessionId, TapeName, WorkspaceId};
-use capstan_runs::{ActiveRuns, BindingResolver, Orchestrator, ToolCatalog};
+use capstan_runs::{ActiveRuns, Orchestrator, ToolCatalog};
 use capstan_tape::{TapeAddress, TapeRepository, tape_name};
 use capstan_turn::TurnPipeline;
 use futures::FutureExt as _;
@@ -58,7 +59,7 @@ pub struct SessionDependencies {
     /// Channels of the host.
     pub channels: ChannelDirectory,
     /// Bindings of the host.
-    pub bindings: BindingResolver,
+    pub bindings: Arc<BindingStore>,
     /// Tools of the host.
     pub tools: Arc<ToolCatalog>,
     /// Runs of this process.
@@ -95,7 +96,7 @@ impl SessionService {
             notices: NoticeDispatcher {
                 hooks: hooks.clone(),
                 turn_pipeline: Arc::clone(&turn_pipeline),
-                bindings: bindings.clone(),
+                bindings: Arc::clone(&bindings),
             },
             outbox: outbox.clone(),
             tapes: tapes.clone(),
@@ -120,7 +121,7 @@ impl SessionService {
             sessions: ActiveSessions::default(),
             lifecycle: lifecycle.clone(),
             leases: leases.clone(),
-            bindings: bindings.clone(),
+            bindings: Arc::clone(&bindings),
             recovery: Arc::clone(&recovery),
             executor: TurnExecutor { turn_pipeline, channels: channels.clone() },
             closer: Arc::clone(&closer),

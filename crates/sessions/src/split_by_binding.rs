@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use capstan_policy::{BindingError, BindingStore};
 use capstan_protocol::Binding;
-use capstan_runs::BindingResolver;
-use capstan_turn::TurnError;
+use capstan_turn::{RunError, TurnError};
 
 use crate::accepted_event::{AcceptedEvent, TurnBatch};
 
@@ -16,15 +16,27 @@ impl TurnBatch {
     /// least one. Each event is resolved separately, because the joined input is the input of none of them.
     ///
     /// Events that an interrupted run ingested stay together: they are on the tape, where every run reads them.
-    pub(crate) async fn split_by_binding(mut self, bindings: &BindingResolver) -> Vec<Self> {
+    pub(crate) async fn split_by_binding(mut self, bindings: &BindingStore) -> Vec<Self> {
         let was_ingested = self.events().any(|event| event.message_entry.is_some());
         if self.others.is_empty() || was_ingested {
-            self.binding = self.lead.resolve_binding(bindings).await;
+            match bindings.resolve(&self.lead.inbound, self.lead.own_binding.as_ref()).await {
+                Ok(binding) => {
+                    self.lead.binding.clone_from(&binding);
+                    self.binding = Ok(binding);
+                }
+                Err(error) => self.binding = Err(binding_turn_error(&error)),
+            }
             return vec![self];
         }
         let mut parts: Vec<(BindingLookup, Vec<AcceptedEvent>)> = Vec::new();
         for mut event in self.into_events() {
-            let binding = event.resolve_binding(bindings).await;
+            let binding = match bindings.resolve(&event.inbound, event.own_binding.as_ref()).await {
+                Ok(binding) => {
+                    event.binding.clone_from(&binding);
+                    Ok(binding)
+                }
+                Err(error) => Err(binding_turn_error(&error)),
+            };
             match parts.last_mut() {
                 Some((before, events)) if matches!(binding, Ok(Some(_))) && *before == binding => events.push(event),
                 _ => parts.push((binding, vec![event])),
@@ -35,11 +47,14 @@ impl TurnBatch {
     }
 }
 
-impl AcceptedEvent {
-    /// Resolves the binding of the event again, and stores it in the event.
-    pub(crate) async fn resolve_binding(&mut self, bindings: &BindingResolver) -> BindingLookup {
-        let binding = bindings.resolve(&self.inbound, self.own_binding.as_ref()).await?;
-        self.binding.clone_from(&binding);
-        Ok(binding)
-    }
+/// Failure of a turn whose binding cannot be read or resolved. The message is for the sender and omits the stored text.
+pub(crate) fn binding_turn_error(error: &BindingError) -> TurnError {
+    let message = match error {
+        BindingError::Store(error) => return error.clone().into(),
+        BindingError::Unreadable { binding_id, .. } => {
+            format!("the binding {binding_id} cannot be read, so nothing is done about this")
+        }
+        error => error.to_string(),
+    };
+    TurnError::Run(RunError { message, code: Some(error.code().into()) })
 }

@@ -79,12 +79,20 @@ impl BindingStore {
         found.cloned().ok_or_else(|| BindingError::Unknown { binding_id: id.clone() })
     }
 
-    /// Resolves the binding of an event. Fails if an unreadable binding could match it.
-    pub async fn resolve(&self, event: &Event) -> Result<Option<Binding>, BindingError> {
+    /// Resolves the binding of an event: its own if it came with one, else the closest match. Fails if an unreadable
+    /// binding could match it.
+    pub async fn resolve(
+        &self,
+        event: &Event,
+        own_binding: Option<&Arc<Binding>>,
+    ) -> Result<Option<Arc<Binding>>, BindingError> {
+        if let Some(binding) = own_binding {
+            return Ok(Some(Arc::clone(binding)));
+        }
         let read = self.snapshot().await?;
         match read.unreadable_match(event) {
             Some(unreadable) => Err(unreadable.into()),
-            None => Ok(resolve_binding(&read.bindings, event).cloned()),
+            None => Ok(resolve_binding(&read.bindings, event).cloned().map(Arc::new)),
         }
     }
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use capstan_hooks::args::{ErrorStage, NoticeRequest};
 use capstan_hooks::{HookRuntime, InboundEvent};
+use capstan_policy::BindingStore;
 use capstan_protocol::{EventKey, OutboundMessage};
-use capstan_runs::{BindingResolver, Orchestrator};
+use capstan_runs::Orchestrator;
 use capstan_tape::{DispatchVote, EntryDraft, InFlightEvent, OutboundDispatch, TapeEvent};
 use capstan_turn::{DispatchReport, TurnError, TurnPipeline};
 
@@ -52,7 +53,7 @@ impl NoticeCache {
 pub(crate) struct NoticeDispatcher {
     pub(crate) hooks: HookRuntime,
     pub(crate) turn_pipeline: Arc<TurnPipeline<Orchestrator>>,
-    pub(crate) bindings: BindingResolver,
+    pub(crate) bindings: Arc<BindingStore>,
 }
 
 impl NoticeDispatcher {

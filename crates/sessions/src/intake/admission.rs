@@ -6,8 +6,9 @@ use capstan_delivery::ChannelDirectory;
 use capstan_hooks::HookRuntime;
 use capstan_hooks::args::{AdmitMessageArgs, SessionBusy};
 use capstan_hooks::points::{AdmissionDecision, AdmitMessage, BuildPrompt};
+use capstan_policy::{BindingError, BindingStore};
 use capstan_protocol::{AdmissionMode, TapeName};
-use capstan_runs::{BindingResolver, ToolCatalog};
+use capstan_runs::ToolCatalog;
 use capstan_tape::{StoreError, TapeRepository};
 use capstan_turn::{ArrivalKind, EventArrival, TurnError};
 
@@ -15,6 +16,7 @@ use crate::HostError;
 use crate::accepted_event::AcceptedEvent;
 use crate::intake_policy::IntakePolicy;
 use crate::lease_keeper::LeaseKeeper;
+use crate::split_by_binding::binding_turn_error;
 
 /// Plan for an event after its acceptance.
 pub(crate) enum AcceptancePlan {
@@ -32,7 +34,7 @@ pub(crate) struct AdmissionPlanner {
     pub(crate) hooks: HookRuntime,
     pub(crate) tapes: TapeRepository,
     pub(crate) channels: ChannelDirectory,
-    pub(crate) bindings: BindingResolver,
+    pub(crate) bindings: Arc<BindingStore>,
     pub(crate) intake_policy: IntakePolicy,
     pub(crate) tools: Arc<ToolCatalog>,
     pub(crate) leases: LeaseKeeper,
@@ -48,14 +50,14 @@ impl AdmissionPlanner {
         tape: &TapeName,
         is_busy: Option<bool>,
     ) -> Result<AcceptancePlan, StoreError> {
-        let binding = match event.resolve_binding(&self.bindings).await {
-            Ok(binding) => binding,
-            Err(TurnError::Store(error)) => return Err(error),
-            Err(error) => return Ok(AcceptancePlan::Refuse(error)),
-        };
+        match self.bindings.resolve(&event.inbound, event.own_binding.as_ref()).await {
+            Ok(binding) => event.binding = binding,
+            Err(BindingError::Store(error)) => return Err(error),
+            Err(error) => return Ok(AcceptancePlan::Refuse(binding_turn_error(&error))),
+        }
         let inbound = &event.inbound;
         let intake = self.intake_policy.options_for(inbound);
-        let bound_mode = binding.and_then(|binding| binding.delivery_policy.admission);
+        let bound_mode = event.binding.as_ref().and_then(|binding| binding.delivery_policy.admission);
         let configured_mode = bound_mode.or(intake.admission).unwrap_or_default();
         // The lease is read only if a hook or the mode depends on it.
         let needs_lease = self.hooks.is_implemented::<AdmitMessage>() || configured_mode == AdmissionMode::Drop;

@@ -9,7 +9,7 @@ use capstan_hooks::points::ResolveSession;
 use capstan_hooks::{BoxError, HookDeadlines, HookRegistrar, HookRuntime, InboundEvent, Plugin, Registry};
 use capstan_policy::{BindingStore, default_binding};
 use capstan_protocol::{AdmissionMode, ChannelName, Clock, Descriptor, OutboundMessage, TapeName};
-use capstan_runs::{BindingResolver, ToolCatalog};
+use capstan_runs::ToolCatalog;
 use capstan_tape::{MemoryStore, TapeAddress, TapeRepository, tape_name};
 use capstan_turn::EventArrival;
 
@@ -77,7 +77,7 @@ fn admission_planner(options: IntakeOptions) -> AdmissionPlanner {
         tools: Arc::new(ToolCatalog::from_hooks(&hooks, false)),
         has_model_stage_override: false,
         hooks,
-        bindings: BindingResolver::new(bindings),
+        bindings: Arc::new(bindings),
         intake_policy: IntakePolicy {
             channels: channels.clone(),
             overrides: Arc::new(BTreeMap::from([("phone".into(), options)])),
@@ -109,7 +109,7 @@ async fn admitted_mode(configured: Option<AdmissionMode>, bound: Option<Admissio
     let planner = admission_planner(IntakeOptions { admission: configured, debounce: None });
     let mut binding = default_binding();
     binding.delivery_policy.admission = bound;
-    planner.bindings.store().save(&binding, &[agent_descriptor()]).await.unwrap();
+    planner.bindings.save(&binding, &[agent_descriptor()]).await.unwrap();
     let mut event = accepted_event(EventArrival::follow_up());
     let tape = session_tape(&event);
     match planner.plan_admission(&mut event, &tape, Some(true)).await.unwrap() {

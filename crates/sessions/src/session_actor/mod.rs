@@ -21,8 +21,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use capstan_delivery::Outbox;
+use capstan_policy::BindingStore;
 use capstan_protocol::{AdmissionMode, Binding, Clock, Outcome, TapeName};
-use capstan_runs::{ActiveTurn, BindingResolver};
+use capstan_runs::ActiveTurn;
 use capstan_tape::{Batch, Fact, Fence, TapeRepository};
 use capstan_turn::{EventArrival, MailboxDecision, SessionActivity, SessionMailbox, TurnError};
 use tokio::task::JoinSet;
@@ -42,7 +43,7 @@ pub(crate) struct SessionParts {
     pub(crate) sessions: ActiveSessions,
     pub(crate) lifecycle: HostLifecycle,
     pub(crate) leases: LeaseKeeper,
-    pub(crate) bindings: BindingResolver,
+    pub(crate) bindings: Arc<BindingStore>,
     pub(crate) recovery: Arc<SessionRecovery>,
     pub(crate) executor: TurnExecutor,
     pub(crate) closer: Arc<TurnCloser>,

@@ -23,6 +23,7 @@ use super::{SessionActor, SessionPhase};
 use crate::accepted_event::{AcceptedEvent, TurnBatch};
 use crate::closing::FinishedTurn;
 use crate::closing::delay_notice::notify_delayed_callers;
+use crate::split_by_binding::binding_turn_error;
 
 impl SessionActor {
     /// Runs the turn of a batch, and receives events meanwhile.
@@ -161,10 +162,16 @@ impl SessionActor {
         let mut active = self.start_turn(&batch, fence, None);
         let (parts, tape, close_order) = (Arc::clone(&self.parts), self.tape.clone(), Arc::clone(&self.close_order));
         self.concurrent_commands.spawn(async move {
-            active.binding = match batch.lead.resolve_binding(&parts.bindings).await {
-                Ok(binding) => binding,
-                Err(error) => return parts.closer.settle_without_turn(batch, &tape, error).await,
-            };
+            let lead = &mut batch.lead;
+            match parts.bindings.resolve(&lead.inbound, lead.own_binding.as_ref()).await {
+                Ok(binding) => {
+                    lead.binding.clone_from(&binding);
+                    active.binding = binding;
+                }
+                Err(error) => {
+                    return parts.closer.settle_without_turn(batch, &tape, binding_turn_error(&error)).await;
+                }
+            }
             let report = parts.executor.run_turn(&batch, &active).await;
             let mut finished = FinishedTurn {
                 batch,
