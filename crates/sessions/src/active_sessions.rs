@@ -106,13 +106,6 @@ impl QueueSlots {
     }
 }
 
-/// Everything a new session actor starts with.
-pub(crate) struct SessionStart {
-    pub(crate) tape: TapeName,
-    pub(crate) claim: Arc<LeaseClaim>,
-    pub(crate) inbox: SessionInbox,
-}
-
 /// Reservation of a session, which stays active until the reservation is used or dropped.
 #[derive(Debug)]
 pub(crate) struct SessionReservation {
@@ -129,25 +122,24 @@ pub(crate) struct SessionReservation {
 }
 
 impl ActiveSessions {
-    /// Reserves a session. If it was not active, the second value is for the actor that the caller has to start.
+    /// Reserves a session. If it was not active, `start_actor` starts its actor with this inbox, and returns the claim of
+    /// the actor to the lease.
     pub(crate) fn reserve(
         &self,
         tape: &TapeName,
-        claim: impl FnOnce() -> LeaseClaim,
         queue_size: usize,
-    ) -> (SessionReservation, Option<SessionStart>) {
+        start_actor: impl FnOnce(SessionInbox) -> Arc<LeaseClaim>,
+    ) -> SessionReservation {
         let mut sessions = self.lock();
-        let mut start = None;
         let session = sessions.entry(tape.clone()).or_insert_with(|| {
             // Capacity for every slot, and no event is sent without a slot.
             let (actor, events) = mpsc::channel(queue_size + BYPASS_SLOTS);
-            let (claim, wake_signal) = (Arc::new(claim()), Arc::new(Notify::new()));
+            let wake_signal = Arc::new(Notify::new());
             let inbox = SessionInbox { events, wake_signal: Arc::clone(&wake_signal) };
-            start = Some(SessionStart { tape: tape.clone(), claim: Arc::clone(&claim), inbox });
             ActiveSession {
                 actor,
                 wake_signal,
-                claim,
+                claim: start_actor(inbox),
                 slots: QueueSlots::new(queue_size),
                 pending_senders: 0,
                 undelivered_events: 0,
@@ -159,7 +151,7 @@ impl ActiveSessions {
             }
         });
         session.pending_senders += 1;
-        let reservation = SessionReservation {
+        SessionReservation {
             sessions: self.clone(),
             tape: tape.clone(),
             actor: session.actor.clone(),
@@ -168,8 +160,7 @@ impl ActiveSessions {
             slots: session.slots.clone(),
             slot: None,
             is_sent: false,
-        };
-        (reservation, start)
+        }
     }
 
     /// Returns true if an active session has a turn to run; `None` if the session is not active.

@@ -11,7 +11,7 @@ use crate::accepted_event::AcceptedEvent;
 use crate::lease::LeaseOwner;
 use crate::lifecycle::HostLifecycle;
 use crate::recovery::SessionRecovery;
-use crate::session_pool::SessionPool;
+use crate::session_actor::SessionPool;
 use crate::{HostError, ServedEvent};
 
 /// Poll interval for the outcome of an event that is in flight.
@@ -26,7 +26,7 @@ pub(crate) struct DuplicateReplies {
     pub(crate) owner: LeaseOwner,
     pub(crate) lifecycle: HostLifecycle,
     pub(crate) recovery: Arc<SessionRecovery>,
-    pub(crate) pool: SessionPool,
+    pub(crate) pool: Arc<SessionPool>,
 }
 
 impl DuplicateReplies {

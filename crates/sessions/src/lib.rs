@@ -25,7 +25,6 @@ mod recovery_sweeper;
 mod served_event;
 mod service;
 mod session_actor;
-mod session_pool;
 mod split_by_binding;
 #[cfg(test)]
 mod test_support;

@@ -11,7 +11,7 @@ use capstan_tape::{StoreError, TapeRepository};
 
 use crate::lifecycle::HostLifecycle;
 use crate::recovery::SessionRecovery;
-use crate::session_pool::SessionPool;
+use crate::session_actor::SessionPool;
 
 /// Interval between two sweeps of a running host.
 const RECOVERY_SWEEP_INTERVAL: Duration = Duration::from_secs(30);
@@ -19,7 +19,7 @@ const RECOVERY_SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 /// Sweeps the workspace for orphaned events and messages: once when channels begin to listen, then periodically.
 pub struct RecoverySweeper {
     pub(crate) recovery: Arc<SessionRecovery>,
-    pub(crate) pool: SessionPool,
+    pub(crate) pool: Arc<SessionPool>,
     pub(crate) outbox: Outbox,
     pub(crate) tapes: TapeRepository,
     pub(crate) lifecycle: HostLifecycle,
@@ -30,7 +30,7 @@ pub struct RecoverySweeper {
 impl RecoverySweeper {
     /// Returns true once a sweep has checked every session: session actors need not check for themselves any more.
     pub fn is_sweeping(&self) -> bool {
-        self.pool.parts.is_sweeping.load(Ordering::SeqCst)
+        self.pool.is_sweeping.load(Ordering::SeqCst)
     }
 
     /// Starts the periodic sweep, once.
@@ -53,7 +53,7 @@ impl RecoverySweeper {
     /// Sweeps once. A failure is logged: the next sweep tries again.
     pub async fn sweep(&self) {
         match self.try_sweep().await {
-            Ok(()) => self.pool.parts.is_sweeping.store(true, Ordering::SeqCst),
+            Ok(()) => self.pool.is_sweeping.store(true, Ordering::SeqCst),
             Err(error) => tracing::error!(%error, "the sweep for orphaned events failed"),
         }
     }

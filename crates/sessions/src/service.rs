@@ -24,8 +24,7 @@ use crate::intake::{AdmissionPlanner, AnchoredTapes, EventCommitter, IntakeQueue
 use crate::intake_policy::IntakePolicy;
 use crate::lease_keeper::LeaseKeeper;
 use crate::recovery::SessionRecovery;
-use crate::session_actor::SessionParts;
-use crate::session_pool::SessionPool;
+use crate::session_actor::SessionPool;
 use crate::turn_executor::TurnExecutor;
 use crate::{EventIntake, HostError, HostLifecycle, LeaseOwner, RecoverySweeper};
 
@@ -74,7 +73,7 @@ pub struct SessionService {
     intake: Arc<EventIntake>,
     sweeper: Arc<RecoverySweeper>,
     recovery: Arc<SessionRecovery>,
-    pool: SessionPool,
+    pool: Arc<SessionPool>,
     outbox: Outbox,
     lifecycle: HostLifecycle,
     tapes: TapeRepository,
@@ -117,8 +116,9 @@ impl SessionService {
             closer: Arc::clone(&closer),
             outbox: outbox.clone(),
         });
-        let session_parts = SessionParts {
+        let pool = Arc::new(SessionPool {
             sessions: ActiveSessions::default(),
+            max_queued_events: options.max_queued_events,
             lifecycle: lifecycle.clone(),
             leases: leases.clone(),
             bindings: Arc::clone(&bindings),
@@ -129,11 +129,10 @@ impl SessionService {
             tapes: tapes.clone(),
             clock: clock.clone(),
             is_sweeping: AtomicBool::new(false),
-        };
-        let pool = SessionPool { parts: Arc::new(session_parts), max_queued_events: options.max_queued_events };
+        });
         let sweeper = Arc::new(RecoverySweeper {
             recovery: Arc::clone(&recovery),
-            pool: pool.clone(),
+            pool: Arc::clone(&pool),
             outbox: outbox.clone(),
             tapes: tapes.clone(),
             lifecycle: lifecycle.clone(),
@@ -165,7 +164,7 @@ impl SessionService {
                 owner: owner.clone(),
                 lifecycle: lifecycle.clone(),
                 recovery: Arc::clone(&recovery),
-                pool: pool.clone(),
+                pool: Arc::clone(&pool),
             },
             hooks,
             tapes: tapes.clone(),
@@ -175,7 +174,7 @@ impl SessionService {
             max_message_bytes: options.max_message_bytes,
             leases,
             queues: IntakeQueues::default(),
-            pool: pool.clone(),
+            pool: Arc::clone(&pool),
             closer,
             outbox: outbox.clone(),
             lifecycle: lifecycle.clone(),
@@ -212,7 +211,7 @@ impl SessionService {
     /// Cancels the running turn of a session in this process: it ends with its outcome recorded, and queued events get
     /// their turns. Returns true if a turn was running.
     pub fn cancel_turn(&self, session: &SessionId) -> bool {
-        self.pool.parts.sessions.cancel_turn(&self.session_tape_name(session))
+        self.pool.sessions.cancel_turn(&self.session_tape_name(session))
     }
 
     /// Number of events without an outcome that this process could settle: its own, and orphaned ones of channels that
@@ -234,7 +233,7 @@ impl SessionService {
 
     /// Number of active sessions, conversations in intake, and chats with pending deliveries.
     pub fn active_counts(&self) -> (usize, usize, usize) {
-        (self.pool.parts.sessions.active_count(), self.intake.queues.queue_count(), self.outbox.queue_count())
+        (self.pool.sessions.active_count(), self.intake.queues.queue_count(), self.outbox.queue_count())
     }
 
     fn session_tape_name(&self, session: &SessionId) -> TapeName {

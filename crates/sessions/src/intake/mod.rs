@@ -25,7 +25,7 @@ use crate::closing::TurnCloser;
 use crate::duplicate_replies::DuplicateReplies;
 use crate::lease_keeper::LeaseKeeper;
 use crate::lifecycle::HostLifecycle;
-use crate::session_pool::SessionPool;
+use crate::session_actor::SessionPool;
 use crate::{HostError, IncomingEvent, SYSTEM_SESSION};
 
 /// Accepts events: resolves the session, plans the admission, commits the event, and sends it to its session actor.
@@ -41,7 +41,7 @@ pub struct EventIntake {
     pub(crate) committer: EventCommitter,
     pub(crate) leases: LeaseKeeper,
     pub(crate) queues: IntakeQueues,
-    pub(crate) pool: SessionPool,
+    pub(crate) pool: Arc<SessionPool>,
     pub(crate) duplicates: DuplicateReplies,
     pub(crate) closer: Arc<TurnCloser>,
     pub(crate) outbox: Outbox,
@@ -94,7 +94,7 @@ impl EventIntake {
         };
         let address = TapeAddress { workspace: self.workspace_id.clone(), session: session.clone() };
         let tape = tape_name(&address);
-        let is_busy = self.pool.is_busy(&tape);
+        let is_busy = self.pool.sessions.is_busy(&tape);
         let mut reservation = self.pool.reserve(&tape)?;
         let event = AcceptedEvent::new(inbound, session, EventArrival::follow_up());
         let mut event = AcceptedEvent { own_binding: own_binding.map(Arc::new), caller, ..event };

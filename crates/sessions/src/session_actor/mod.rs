@@ -14,52 +14,32 @@
 //! - The lease is not released while a sender relies on it.
 //! - When the host stops, queued events stay in the store for the next start.
 
+mod session_pool;
 mod turns;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use capstan_delivery::Outbox;
-use capstan_policy::BindingStore;
-use capstan_protocol::{AdmissionMode, Binding, Clock, Outcome, TapeName};
+use capstan_protocol::{AdmissionMode, Binding, Outcome, TapeName};
 use capstan_runs::ActiveTurn;
-use capstan_tape::{Batch, Fact, Fence, TapeRepository};
+use capstan_tape::{Batch, Fact, Fence};
 use capstan_turn::{EventArrival, MailboxDecision, SessionActivity, SessionMailbox, TurnError};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+pub(crate) use self::session_pool::SessionPool;
 use crate::accepted_event::{AcceptedEvent, TurnBatch};
-use crate::active_sessions::{ActiveSessions, SessionInbox, SessionSignal, SessionStart};
-use crate::closing::{CloseOrder, TurnCloser};
+use crate::active_sessions::{SessionInbox, SessionSignal};
+use crate::closing::CloseOrder;
 use crate::lease::LeaseClaim;
-use crate::lease_keeper::LeaseKeeper;
-use crate::lifecycle::HostLifecycle;
-use crate::recovery::SessionRecovery;
-use crate::turn_executor::TurnExecutor;
-
-/// Components that every session actor works with.
-pub(crate) struct SessionParts {
-    pub(crate) sessions: ActiveSessions,
-    pub(crate) lifecycle: HostLifecycle,
-    pub(crate) leases: LeaseKeeper,
-    pub(crate) bindings: Arc<BindingStore>,
-    pub(crate) recovery: Arc<SessionRecovery>,
-    pub(crate) executor: TurnExecutor,
-    pub(crate) closer: Arc<TurnCloser>,
-    pub(crate) outbox: Outbox,
-    pub(crate) tapes: TapeRepository,
-    pub(crate) clock: Clock,
-    /// A sweep has checked every session, and further sweeps follow periodically.
-    pub(crate) is_sweeping: AtomicBool,
-}
 
 /// Maximum number of commands that run concurrently with a turn.
 const MAX_CONCURRENT_COMMANDS: usize = 8;
 
 /// Actor of one session. It ends when it has no work.
-pub(crate) struct SessionActor {
-    parts: Arc<SessionParts>,
+struct SessionActor {
+    pool: Arc<SessionPool>,
     tape: TapeName,
     claim: Arc<LeaseClaim>,
     inbox: SessionInbox,
@@ -89,35 +69,14 @@ enum SessionPhase<'a> {
 }
 
 impl SessionActor {
-    pub(crate) fn new(parts: Arc<SessionParts>, start: SessionStart) -> Self {
-        // A sweeping host has checked every session, and checks again. A lease acquired together with an event was free,
-        // so no process died while it held the lease.
-        let is_recovered = parts.is_sweeping.load(Ordering::SeqCst);
-        Self {
-            parts,
-            tape: start.tape,
-            claim: start.claim,
-            inbox: start.inbox,
-            mailbox: SessionMailbox::default(),
-            offered_events: Vec::new(),
-            activated_at: Instant::now(),
-            fence: None,
-            is_recovered,
-            needs_recovery: false,
-            is_in_turn: false,
-            concurrent_commands: JoinSet::new(),
-            close_order: Arc::default(),
-        }
-    }
-
     /// Serves the session until it is passivated or the host stops. Queued events of a stopped host stay in the store.
-    pub(crate) async fn run(mut self) {
+    async fn run(mut self) {
         loop {
             while let Some(event) = self.inbox.try_next_event() {
                 self.receive_event(*event, SessionPhase::Idle);
             }
             self.check_recovery_request();
-            if self.parts.lifecycle.stop_token.is_cancelled() {
+            if self.pool.lifecycle.stop_token.is_cancelled() {
                 break;
             }
             let now = self.now();
@@ -154,7 +113,7 @@ impl SessionActor {
             signal = self.inbox.next_signal() => self.handle_signal(signal, SessionPhase::Idle),
             () = wait_until(next_wakeup) => {}
             Some(_) = self.concurrent_commands.join_next() => {}
-            () = self.parts.lifecycle.stop_token.cancelled() => {}
+            () = self.pool.lifecycle.stop_token.cancelled() => {}
         }
     }
 
@@ -164,19 +123,19 @@ impl SessionActor {
             return false;
         }
         if self.fence.is_some() {
-            if !self.parts.sessions.begin_release(&self.tape) {
+            if !self.pool.sessions.begin_release(&self.tape) {
                 return false;
             }
             self.release_lease().await;
-            self.parts.sessions.end_release(&self.tape);
+            self.pool.sessions.end_release(&self.tape);
         }
-        self.parts.sessions.passivate(&self.tape)
+        self.pool.sessions.passivate(&self.tape)
     }
 
     async fn release_lease(&mut self) {
         if self.fence.take().is_some() {
             let batch = Batch { facts: vec![self.claim.release_fact()], ..Batch::new() };
-            if let Err(error) = self.parts.tapes.store().commit(batch).await {
+            if let Err(error) = self.pool.tapes.store().commit(batch).await {
                 // The lease is void as soon as the claim is dropped.
                 tracing::warn!(tape = %self.tape, %error, "cannot release the lease of a session");
             }
@@ -191,7 +150,7 @@ impl SessionActor {
     }
 
     fn check_recovery_request(&mut self) {
-        if self.parts.sessions.take_recovery_request(&self.tape) {
+        if self.pool.sessions.take_recovery_request(&self.tape) {
             self.is_recovered = false;
             self.needs_recovery = true;
         }
@@ -201,19 +160,19 @@ impl SessionActor {
     fn receive_event(&mut self, mut event: AcceptedEvent, phase: SessionPhase<'_>) {
         self.fence = event.lease.take().or(self.fence.take());
         self.admit(event, phase);
-        self.parts.sessions.record_received(&self.tape, self.is_in_turn || self.mailbox.is_ready());
+        self.pool.sessions.record_received(&self.tape, self.is_in_turn || self.mailbox.is_ready());
     }
 
     /// Marks the session as busy: events that arrive from now on arrive during a turn.
     fn enter_turn(&mut self) {
         self.is_in_turn = true;
-        self.parts.sessions.mark_busy(&self.tape);
+        self.pool.sessions.mark_busy(&self.tape);
     }
 
     /// Ends the busy state of the last turn; the session stays busy if another turn can begin.
     fn leave_turn(&mut self) {
         self.is_in_turn = false;
-        self.parts.sessions.end_turn(&self.tape, self.mailbox.is_ready());
+        self.pool.sessions.end_turn(&self.tape, self.mailbox.is_ready());
     }
 
     fn admit(&mut self, event: AcceptedEvent, phase: SessionPhase<'_>) {
@@ -255,11 +214,11 @@ impl SessionActor {
     /// Drops an event that turned out not to be addressed to the bot, in a task of its own: a running turn does not wait
     /// for the commit.
     fn drop_event(&self, event: AcceptedEvent) {
-        let parts = Arc::clone(&self.parts);
-        self.parts.lifecycle.tasks.spawn(async move {
+        let pool = Arc::clone(&self.pool);
+        self.pool.lifecycle.tasks.spawn(async move {
             let settle = Fact::SettleEvent { key: event.key.clone(), outcome: Outcome::Dropped, run_id: None };
-            match parts.closer.commit_with_retry(Batch { facts: vec![settle], ..Batch::new() }).await {
-                Ok(_) => parts.outbox.enqueue_or_give_up(event.into_settled(Outcome::Dropped, None)),
+            match pool.closer.commit_with_retry(Batch { facts: vec![settle], ..Batch::new() }).await {
+                Ok(_) => pool.outbox.enqueue_or_give_up(event.into_settled(Outcome::Dropped, None)),
                 Err(error) => tracing::error!(%error, "cannot record that an event was dropped"),
             }
         });
@@ -271,14 +230,14 @@ impl SessionActor {
         if let Some(fence) = &self.fence {
             return Ok(Some(fence.clone()));
         }
-        let (parts, claim) = (Arc::clone(&self.parts), Arc::clone(&self.claim));
-        let acquired = parts.leases.wait_for_lease(&claim, &parts.lifecycle.cancel_token);
+        let (pool, claim) = (Arc::clone(&self.pool), Arc::clone(&self.claim));
+        let acquired = pool.leases.wait_for_lease(&claim, &pool.lifecycle.cancel_token);
         tokio::pin!(acquired);
         let fence = loop {
             tokio::select! {
                 fence = &mut acquired => break fence?,
                 signal = self.inbox.next_signal() => self.handle_signal(signal, SessionPhase::Idle),
-                () = parts.lifecycle.stop_token.cancelled() => return Ok(None),
+                () = pool.lifecycle.stop_token.cancelled() => return Ok(None),
             }
         };
         // The lease was not free when the event was accepted: its former holder may have died.
@@ -302,12 +261,12 @@ impl SessionActor {
     async fn recover(&mut self, fence: &Fence) {
         self.is_recovered = true;
         self.needs_recovery = false;
-        match self.parts.recovery.recover_session(&self.tape, fence).await {
+        match self.pool.recovery.recover_session(&self.tape, fence).await {
             Ok(mut batches) => {
                 // There may be fewer slots than events. The last events get them first, because the first ones leave the
                 // queue soon.
                 let last_first = batches.iter_mut().flatten().rev();
-                for (event, slot) in last_first.zip(self.parts.sessions.take_recovery_slots(&self.tape)) {
+                for (event, slot) in last_first.zip(self.pool.sessions.take_recovery_slots(&self.tape)) {
                     event.slot = Some(slot);
                 }
                 for events in batches.into_iter().rev() {

@@ -32,14 +32,14 @@ impl SessionActor {
             Ok(Some(fence)) => fence,
             // The host stops: the events stay in the store for the next start.
             Ok(None) => return self.mailbox.push_front(batch.into_events()),
-            Err(error) => return Box::pin(self.parts.closer.settle_without_turn(batch, &self.tape, error)).await,
+            Err(error) => return Box::pin(self.pool.closer.settle_without_turn(batch, &self.tape, error)).await,
         };
         if !self.is_recovered {
             // Orphaned events are older, and go first.
             self.mailbox.push_front(batch.into_events());
             return Box::pin(self.recover(&fence)).await;
         }
-        let mut batches = batch.split_by_binding(&self.parts.bindings).await.into_iter();
+        let mut batches = batch.split_by_binding(&self.pool.bindings).await.into_iter();
         let Some(mut batch) = batches.next() else { return };
         for deferred in batches.rev() {
             self.mailbox.push_front(deferred.into_events());
@@ -48,14 +48,14 @@ impl SessionActor {
             Ok(binding) => self.start_turn(&batch, fence, binding.clone()),
             Err(error) => {
                 let error = error.clone();
-                return self.parts.closer.settle_without_turn(batch, &self.tape, error).await;
+                return self.pool.closer.settle_without_turn(batch, &self.tape, error).await;
             }
         };
         batch.release_slots();
-        let parts = Arc::clone(&self.parts);
+        let pool = Arc::clone(&self.pool);
         let mut report = {
-            parts.sessions.set_turn_cancel_token(&self.tape, active.cancel_token.clone());
-            let turn = parts.executor.run_turn(&batch, &active);
+            pool.sessions.set_turn_cancel_token(&self.tape, active.cancel_token.clone());
+            let turn = pool.executor.run_turn(&batch, &active);
             tokio::pin!(turn);
             loop {
                 tokio::select! {
@@ -72,8 +72,8 @@ impl SessionActor {
         // The recipient of the reply may send another event at once, which does not arrive during this turn.
         self.leave_turn();
         let is_last = self.mailbox.is_empty() && self.concurrent_commands.is_empty();
-        let is_releasing = is_last && parts.sessions.begin_release(&self.tape);
-        let lease = if is_releasing { self.claim.release_fact() } else { parts.leases.renewal_fact(&self.claim) };
+        let is_releasing = is_last && pool.sessions.begin_release(&self.tape);
+        let lease = if is_releasing { self.claim.release_fact() } else { pool.leases.renewal_fact(&self.claim) };
         let (store_failure, store_failed) = oneshot::channel();
         let mut finished = FinishedTurn {
             batch,
@@ -85,13 +85,13 @@ impl SessionActor {
             close_order: Some(Arc::clone(&self.close_order)),
         };
         let closed = {
-            let closing = parts.closer.close_turn(&mut finished, Some(lease));
+            let closing = pool.closer.close_turn(&mut finished, Some(lease));
             tokio::pin!(closing);
             tokio::select! {
                 closed = &mut closing => closed,
                 // The commit is retried for as long as the store fails: the callers of queued events are notified now.
                 Ok(error) = store_failed => {
-                    notify_delayed_callers(&parts.outbox, self.mailbox.iter_mut(), &error.into());
+                    notify_delayed_callers(&pool.outbox, self.mailbox.iter_mut(), &error.into());
                     closing.await
                 }
             }
@@ -99,12 +99,12 @@ impl SessionActor {
         if is_releasing || matches!(&closed, Ok(close) if close.was_fenced) {
             self.fence = None;
         }
-        let chats = closed.map(|close| parts.closer.deliver_closed(finished, close));
+        let chats = closed.map(|close| pool.closer.deliver_closed(finished, close));
         if is_releasing {
-            parts.sessions.end_release(&self.tape);
+            pool.sessions.end_release(&self.tape);
         }
         match chats {
-            Ok(chats) => parts.outbox.wait_for_capacity(&chats).await,
+            Ok(chats) => pool.outbox.wait_for_capacity(&chats).await,
             Err(error) => tracing::error!(tape = %self.tape, %error, "cannot write the end of a turn"),
         }
     }
@@ -142,11 +142,11 @@ impl SessionActor {
     }
 
     fn start_turn(&self, batch: &TurnBatch, fence: Fence, binding: Option<Arc<Binding>>) -> ActiveTurn {
-        let parts = &self.parts;
-        let (clock, tasks) = (parts.clock.clone(), parts.lifecycle.tasks.clone());
+        let pool = &self.pool;
+        let (clock, tasks) = (pool.clock.clone(), pool.lifecycle.tasks.clone());
         ActiveTurn {
-            journal: Arc::new(Journal::new(parts.tapes.clone(), self.tape.clone(), fence, clock, tasks)),
-            cancel_token: self.parts.lifecycle.cancel_token.child_token(),
+            journal: Arc::new(Journal::new(pool.tapes.clone(), self.tape.clone(), fence, clock, tasks)),
+            cancel_token: self.pool.lifecycle.cancel_token.child_token(),
             steering: Arc::new(Steering::default()),
             binding,
             begins_after: batch.newest_entry(),
@@ -160,19 +160,19 @@ impl SessionActor {
         let mut batch = TurnBatch::from_event(event);
         batch.release_slots();
         let mut active = self.start_turn(&batch, fence, None);
-        let (parts, tape, close_order) = (Arc::clone(&self.parts), self.tape.clone(), Arc::clone(&self.close_order));
+        let (pool, tape, close_order) = (Arc::clone(&self.pool), self.tape.clone(), Arc::clone(&self.close_order));
         self.concurrent_commands.spawn(async move {
             let lead = &mut batch.lead;
-            match parts.bindings.resolve(&lead.inbound, lead.own_binding.as_ref()).await {
+            match pool.bindings.resolve(&lead.inbound, lead.own_binding.as_ref()).await {
                 Ok(binding) => {
                     lead.binding.clone_from(&binding);
                     active.binding = binding;
                 }
                 Err(error) => {
-                    return parts.closer.settle_without_turn(batch, &tape, binding_turn_error(&error)).await;
+                    return pool.closer.settle_without_turn(batch, &tape, binding_turn_error(&error)).await;
                 }
             }
-            let report = parts.executor.run_turn(&batch, &active).await;
+            let report = pool.executor.run_turn(&batch, &active).await;
             let mut finished = FinishedTurn {
                 batch,
                 // Concurrent commands are offered no events.
@@ -183,10 +183,10 @@ impl SessionActor {
                 store_failure: None,
                 close_order: Some(close_order),
             };
-            match parts.closer.close_turn(&mut finished, None).await {
+            match pool.closer.close_turn(&mut finished, None).await {
                 Ok(close) => {
-                    let chats = parts.closer.deliver_closed(finished, close);
-                    parts.outbox.wait_for_capacity(&chats).await;
+                    let chats = pool.closer.deliver_closed(finished, close);
+                    pool.outbox.wait_for_capacity(&chats).await;
                 }
                 Err(error) => tracing::error!(%error, "cannot write the end of a concurrent command"),
             }
