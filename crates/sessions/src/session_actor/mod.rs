@@ -156,33 +156,12 @@ impl SessionActor {
         }
     }
 
-    /// Receives an event, and the lease if the commit of the event acquired it.
+    /// Receives an event, and the lease if the commit of the event acquired it. The mailbox decides about the event.
     fn receive_event(&mut self, mut event: AcceptedEvent, phase: SessionPhase<'_>) {
         self.fence = event.lease.take().or(self.fence.take());
-        self.admit(event, phase);
-        self.pool.sessions.record_received(&self.tape, self.is_in_turn || self.mailbox.is_ready());
-    }
-
-    /// Marks the session as busy: events that arrive from now on arrive during a turn.
-    fn enter_turn(&mut self) {
-        self.is_in_turn = true;
-        self.pool.sessions.mark_busy(&self.tape);
-    }
-
-    /// Ends the busy state of the last turn; the session stays busy if another turn can begin.
-    fn leave_turn(&mut self) {
-        self.is_in_turn = false;
-        self.pool.sessions.end_turn(&self.tape, self.mailbox.is_ready());
-    }
-
-    fn admit(&mut self, event: AcceptedEvent, phase: SessionPhase<'_>) {
-        let activity = match phase {
-            SessionPhase::Idle => SessionActivity::Idle,
-            SessionPhase::InTurn(_) => SessionActivity::Busy,
-        };
-        let arrival = match phase {
-            SessionPhase::InTurn(active) => effective_arrival(active, &event),
-            SessionPhase::Idle => event.arrival,
+        let (activity, arrival) = match phase {
+            SessionPhase::Idle => (SessionActivity::Idle, event.arrival),
+            SessionPhase::InTurn(active) => (SessionActivity::Busy, effective_arrival(active, &event)),
         };
         let now = self.now();
         match self.mailbox.admit(event, &arrival, activity, now) {
@@ -209,6 +188,19 @@ impl SessionActor {
             },
             MailboxDecision::Drop(event) => self.drop_event(event),
         }
+        self.pool.sessions.record_received(&self.tape, self.is_in_turn || self.mailbox.is_ready());
+    }
+
+    /// Marks the session as busy: events that arrive from now on arrive during a turn.
+    fn enter_turn(&mut self) {
+        self.is_in_turn = true;
+        self.pool.sessions.mark_busy(&self.tape);
+    }
+
+    /// Ends the busy state of the last turn; the session stays busy if another turn can begin.
+    fn leave_turn(&mut self) {
+        self.is_in_turn = false;
+        self.pool.sessions.end_turn(&self.tape, self.mailbox.is_ready());
     }
 
     /// Drops an event that turned out not to be addressed to the bot, in a task of its own: a running turn does not wait
