@@ -20,20 +20,20 @@ struct QueueTails {
 /// The conversation of an event as its source names it, before its session is resolved.
 type ConversationKey = [Option<String>; 5];
 
-/// A position in a queue. Dropping it admits the next one.
+/// Permit to accept an event of a conversation. Dropping it admits the next event.
 #[derive(Debug)]
 pub(crate) struct IntakeTicket {
     queues: IntakeQueues,
     conversation: ConversationKey,
     number: u64,
-    predecessor: Option<oneshot::Receiver<()>>,
     /// Dropped with the ticket, which notifies the next one.
     _done_signal: oneshot::Sender<()>,
 }
 
 impl IntakeQueues {
-    /// Joins the end of the queue of an event's conversation.
-    pub(crate) fn join(&self, event: &Event) -> IntakeTicket {
+    /// Joins the end of the queue of an event's conversation. The position is fixed when this returns; the future waits
+    /// until the ticket before it is dropped.
+    pub(crate) fn join(&self, event: &Event) -> impl Future<Output = IntakeTicket> + Send + use<> {
         let conversation = [
             Some(event.source.to_string()),
             event.bot_id.clone(),
@@ -46,7 +46,14 @@ impl IntakeQueues {
         tails.ticket_count += 1;
         let number = tails.ticket_count;
         let predecessor = tails.last_tickets.insert(conversation.clone(), (number, done)).map(|(_, last)| last);
-        IntakeTicket { queues: self.clone(), conversation, number, predecessor, _done_signal: done_signal }
+        let ticket = IntakeTicket { queues: self.clone(), conversation, number, _done_signal: done_signal };
+        async move {
+            if let Some(predecessor) = predecessor {
+                // Nothing is ever sent: the error of a dropped sender is the signal.
+                let _closed = predecessor.await;
+            }
+            ticket
+        }
     }
 
     /// Number of conversations with events in intake.
@@ -56,16 +63,6 @@ impl IntakeQueues {
 
     fn lock(&self) -> MutexGuard<'_, QueueTails> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl IntakeTicket {
-    /// Waits until the ticket before this one is dropped.
-    pub(crate) async fn wait_for_predecessor(&mut self) {
-        if let Some(predecessor) = self.predecessor.take() {
-            // Nothing is ever sent: the error of a dropped sender is the signal.
-            let _closed = predecessor.await;
-        }
     }
 }
 
@@ -87,18 +84,15 @@ mod tests {
     async fn g01_tickets_are_admitted_in_order_and_empty_queues_are_removed() {
         let queues = IntakeQueues::default();
         let event = |chat: &str| Event::message("c", chat, "hi");
-        let mut first = queues.join(&event("1"));
-        let mut second = queues.join(&event("1"));
-        let mut other_chat = queues.join(&event("2"));
-        first.wait_for_predecessor().await;
-        other_chat.wait_for_predecessor().await;
-        let waiting = futures::poll!(Box::pin(second.wait_for_predecessor()));
-        assert!(waiting.is_pending(), "the first ticket is still held");
+        let first = queues.join(&event("1"));
+        let mut second = Box::pin(queues.join(&event("1")));
+        let other_chat = queues.join(&event("2"));
+        let (first, other_chat) = (first.await, other_chat.await);
+        assert!(futures::poll!(&mut second).is_pending(), "the first ticket is still held");
         drop(first);
-        let mut third = queues.join(&event("1"));
+        let third = queues.join(&event("1"));
         drop(second);
-        third.wait_for_predecessor().await;
-        drop((third, other_chat));
+        drop((third.await, other_chat));
         assert!(queues.lock().last_tickets.is_empty());
     }
 }

@@ -56,13 +56,10 @@ impl EventIntake {
         caller: Option<WaitingCaller>,
     ) -> impl Future<Output = Result<(), HostError>> + Send + 'static {
         let intake = Arc::clone(self);
-        let mut ticket = self.queues.join(&incoming.event);
+        let ticket = self.queues.join(&incoming.event);
         // In a task of its own: a caller that drops the future must not end the acceptance, because a committed event has
         // to reach its session actor.
-        let accepting = self.lifecycle.tasks.spawn(async move {
-            ticket.wait_for_predecessor().await;
-            intake.accept(incoming, caller, ticket).await
-        });
+        let accepting = self.lifecycle.tasks.spawn(async move { intake.accept(incoming, caller, ticket.await).await });
         async move {
             match accepting.await.map_err(JoinError::try_into_panic) {
                 Ok(accepted) => accepted,
