@@ -69,6 +69,15 @@ pub(crate) enum DepthAccounting {
     Exempt,
 }
 
+/// Treatment of a message to a chat whose queue is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueOverflow {
+    /// Enqueue it: the sender waits for capacity before it sends more.
+    Enqueue,
+    /// Give it up: a wait would block the source of the event, and every event behind it.
+    GiveUp,
+}
+
 /// Delivery to one chat.
 pub(crate) enum DeliveryJob {
     /// A message, until its fate is known.

@@ -19,7 +19,7 @@ mod route;
 
 pub use channel_directory::ChannelDirectory;
 pub use channel_target::ChannelTarget;
-pub use chat_queue::ChatAddress;
+pub use chat_queue::{ChatAddress, QueueOverflow};
 pub use event_delivery::{CallerReceipt, EventDelivery, OutboxRow};
 pub use isolated_channel::stop_channel;
 pub use outbox::{Outbox, OutboxOptions, RowOwner};

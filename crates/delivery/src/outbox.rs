@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::channel_directory::ChannelDirectory;
-use super::chat_queue::{ChatAddress, ChatQueues, DeliveryJob, DepthAccounting, MAX_QUEUED_JOBS};
+use super::chat_queue::{ChatAddress, ChatQueues, DeliveryJob, DepthAccounting, MAX_QUEUED_JOBS, QueueOverflow};
 use super::event_delivery::{CallerReceipt, EventDelivery, OutboxRow};
 use super::isolated_channel::{CHANNEL_SEND_TIMEOUT, STREAM_EVENT_TIMEOUT, call_catching_panics, call_with_deadline};
 use super::ordering_wait::{BEHIND_OTHERS_REASON, OrderingWait};
@@ -107,21 +107,42 @@ impl Outbox {
         Self(Arc::new(OutboxState { options, channels, tapes, queues: ChatQueues::default() }))
     }
 
-    /// Delivers an event, and waits while the queues of its chats are full.
-    pub async fn deliver(&self, delivery: EventDelivery) {
-        let addresses = self.enqueue(delivery);
-        self.wait_for_capacity(&addresses).await;
-    }
-
-    /// Enqueues the delivery of an event and returns the chats it goes to. Callers that send more to them must
+    /// Enqueues the delivery of an event: the reply to its waiting caller, with the messages to the caller's channel, and
+    /// every other message. Returns the chats that it goes to; callers that send more to them must
     /// [wait for capacity](Self::wait_for_capacity) first.
-    pub fn enqueue(&self, delivery: EventDelivery) -> Vec<ChatAddress> {
-        let mut addresses = Vec::new();
-        for (address, job) in self.delivery_jobs(delivery) {
-            self.enqueue_job(address.clone(), job, DepthAccounting::Counted);
-            addresses.push(address);
+    pub fn enqueue(&self, delivery: EventDelivery, overflow: QueueOverflow) -> Vec<ChatAddress> {
+        let EventDelivery { mut reply, rows, is_caller_gone, receipt } = delivery;
+        let is_over =
+            |chat: &ChatAddress| overflow == QueueOverflow::GiveUp && self.queues.subscribe_if_full(chat).is_some();
+        // The caller waits at the source of the event, wherever the reply is sent.
+        let channel = reply.event.source.clone();
+        let has_waiting_caller = self.channels.has_waiting_caller(&channel);
+        let (own, others): (Vec<OutboxRow>, Vec<OutboxRow>) =
+            rows.into_iter().partition(|row| has_waiting_caller && row.message.channel == channel);
+        let mut chats = Vec::new();
+        if has_waiting_caller {
+            let chat = ChatAddress { channel: channel.clone(), chat: reply.event.chat_id() };
+            reply.messages.retain(|message| message.channel == channel);
+            reply.messages.extend(own.iter().map(|row| row.message.clone()));
+            let (reply, receipt) = (Box::new(reply), receipt.clone());
+            let job = DeliveryJob::Reply { reply, rows: own, receipt, is_caller_gone };
+            // Exempt jobs are bounded by the number of waiting callers, each of which must get a reply.
+            let accounting = if is_over(&chat) { DepthAccounting::Exempt } else { DepthAccounting::Counted };
+            self.enqueue_job(chat.clone(), job, accounting);
+            chats.push(chat);
         }
-        addresses
+        for row in others {
+            let is_caller_gone = is_caller_gone && self.channels.has_waiting_caller(&row.message.channel);
+            let (row, receipt) = (OutboxRow { is_caller_gone, ..row }, Some(receipt.clone()));
+            let chat = ChatAddress::from_row(&row);
+            if is_over(&chat) {
+                self.give_up_message(row, receipt);
+            } else {
+                self.enqueue_job(chat.clone(), DeliveryJob::Send { row, receipt }, DepthAccounting::Counted);
+                chats.push(chat);
+            }
+        }
+        chats
     }
 
     /// Waits until the queues of these chats have capacity, or the host stops.
@@ -132,22 +153,6 @@ impl Outbox {
                 // An error means that the queue was removed because it is empty.
                 _ = depth.wait_for(|count| *count < MAX_QUEUED_JOBS) => {}
                 () = self.options.stop_token.cancelled() => return,
-            }
-        }
-    }
-
-    /// Enqueues the delivery of an event without waiting. If a queue is full, its message is given up: waiting would
-    /// block the source of the event, and every event behind it.
-    pub fn enqueue_or_give_up(&self, delivery: EventDelivery) {
-        for (address, job) in self.delivery_jobs(delivery) {
-            let is_full = self.queues.subscribe_if_full(&address).is_some();
-            match job {
-                DeliveryJob::Send { row, receipt } if is_full => self.give_up_message(row, receipt),
-                // Bounded by the number of waiting callers, each of which must get a reply.
-                DeliveryJob::Reply { .. } if is_full => self.enqueue_job(address, job, DepthAccounting::Exempt),
-                DeliveryJob::Send { .. } | DeliveryJob::Reply { .. } => {
-                    self.enqueue_job(address, job, DepthAccounting::Counted);
-                }
             }
         }
     }
@@ -173,30 +178,6 @@ impl Outbox {
         self.queues.queue_count()
     }
 
-    /// The jobs of a delivery, in order.
-    fn delivery_jobs(&self, delivery: EventDelivery) -> Vec<(ChatAddress, DeliveryJob)> {
-        let EventDelivery { mut reply, rows, is_caller_gone, receipt } = delivery;
-        // The caller waits at the source of the event, wherever the reply is sent.
-        let channel = reply.event.source.clone();
-        let has_waiting_caller = self.channels.has_waiting_caller(&channel);
-        let mut jobs = Vec::new();
-        let (own, others): (Vec<OutboxRow>, Vec<OutboxRow>) =
-            rows.into_iter().partition(|row| has_waiting_caller && row.message.channel == channel);
-        if has_waiting_caller {
-            let address = ChatAddress { channel: channel.clone(), chat: reply.event.chat_id() };
-            reply.messages.retain(|message| message.channel == channel);
-            reply.messages.extend(own.iter().map(|row| row.message.clone()));
-            let (reply, receipt) = (Box::new(reply), receipt.clone());
-            jobs.push((address, DeliveryJob::Reply { reply, rows: own, receipt, is_caller_gone }));
-        }
-        for row in others {
-            let is_caller_gone = is_caller_gone && self.channels.has_waiting_caller(&row.message.channel);
-            let row = OutboxRow { is_caller_gone, ..row };
-            jobs.push((ChatAddress::from_row(&row), DeliveryJob::Send { row, receipt: Some(receipt.clone()) }));
-        }
-        jobs
-    }
-
     /// Enqueues an orphaned message regardless of the queue depth: chats do not wait for each other, and new messages
     /// are queued behind it.
     pub(super) fn enqueue_orphaned(&self, row: OutboxRow) {
@@ -204,37 +185,30 @@ impl Outbox {
         self.enqueue_job(address, DeliveryJob::Send { row, receipt: None }, DepthAccounting::Exempt);
     }
 
+    /// Enqueues a job, and starts the task of its chat if there is none.
     fn enqueue_job(&self, address: ChatAddress, job: DeliveryJob, accounting: DepthAccounting) {
-        if self.queues.enqueue(&address, job, accounting) {
-            let outbox = self.clone();
-            self.options.tasks.spawn(async move {
-                let mut ordering = OrderingWait::default();
-                while let Some((job, accounting)) = outbox.queues.next_job(&address) {
-                    match outbox.run_job(&address, job, &ordering).await {
-                        None => {
-                            ordering = OrderingWait::default();
-                            outbox.queues.finish_job(&address, accounting);
-                        }
-                        Some(job) => outbox.requeue_and_wait(&address, job, accounting, &mut ordering).await,
+        if !self.queues.enqueue(&address, job, accounting) {
+            return;
+        }
+        let outbox = self.clone();
+        self.options.tasks.spawn(async move {
+            let mut ordering = OrderingWait::default();
+            while let Some((job, accounting)) = outbox.queues.next_job(&address) {
+                match job {
+                    DeliveryJob::Reply { reply, rows, receipt, is_caller_gone } => {
+                        outbox.reply_to_caller(&reply, rows, &receipt, is_caller_gone).await;
                     }
+                    DeliveryJob::Send { receipt, .. } if outbox.queues.is_abandoned(&address) => report_unsent(receipt),
+                    DeliveryJob::Send { row, receipt } if outbox.has_earlier_messages(&row, &ordering).await => {
+                        outbox.requeue_and_wait(&address, row, receipt, accounting, &mut ordering).await;
+                        continue;
+                    }
+                    DeliveryJob::Send { row, receipt } => outbox.send_message(&address, row, receipt).await,
                 }
-            });
-        }
-    }
-
-    /// Runs a job; returns it if it has to wait for messages of other processes.
-    async fn run_job(&self, address: &ChatAddress, job: DeliveryJob, ordering: &OrderingWait) -> Option<DeliveryJob> {
-        match job {
-            DeliveryJob::Reply { reply, rows, receipt, is_caller_gone } => {
-                self.reply_to_caller(&reply, rows, &receipt, is_caller_gone).await;
+                ordering = OrderingWait::default();
+                outbox.queues.finish_job(&address, accounting);
             }
-            DeliveryJob::Send { receipt, .. } if self.queues.is_abandoned(address) => report_unsent(receipt),
-            DeliveryJob::Send { row, receipt } if self.has_earlier_messages(&row, ordering).await => {
-                return Some(DeliveryJob::Send { row, receipt });
-            }
-            DeliveryJob::Send { row, receipt } => self.send_message(address, row, receipt).await,
-        }
-        None
+        });
     }
 
     /// Requeues a message and waits before the next poll. When the wait is overdue, a waiting caller of this process is
@@ -242,17 +216,17 @@ impl Outbox {
     async fn requeue_and_wait(
         &self,
         address: &ChatAddress,
-        mut job: DeliveryJob,
+        row: OutboxRow,
+        mut receipt: Option<CallerReceipt>,
         accounting: DepthAccounting,
         ordering: &mut OrderingWait,
     ) {
         if ordering.is_overdue()
-            && let DeliveryJob::Send { receipt, .. } = &mut job
             && let Some(receipt) = receipt.take()
         {
             receipt.record_undelivered(BEHIND_OTHERS_REASON);
         }
-        self.queues.requeue(address, job, accounting);
+        self.queues.requeue(address, DeliveryJob::Send { row, receipt }, accounting);
         tokio::select! {
             () = tokio::time::sleep(ordering.next_poll_delay()) => {}
             // The message stays in the store for the next start.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan_delivery::{ChannelDirectory, Outbox, OutboxRow};
+use capstan_delivery::{ChannelDirectory, Outbox, OutboxRow, QueueOverflow};
 use capstan_protocol::{EventKey, Outcome, RunId};
 use capstan_tape::{Batch, StoreError, TapeRepository};
 
@@ -64,7 +64,9 @@ impl DuplicateReplies {
                     let outbounds = delivered.into_iter().map(|row| row.message).collect();
                     let served = ServedEvent { run_id, output, outbounds, outcome: Some(outcome.clone()), ..served };
                     let rows = rows.into_iter().map(OutboxRow::from_unclaimed).collect();
-                    return self.outbox.deliver(event.into_delivery(served, outcome, rows)).await;
+                    let delivery = event.into_delivery(served, outcome, rows);
+                    let chats = self.outbox.enqueue(delivery, QueueOverflow::Enqueue);
+                    return self.outbox.wait_for_capacity(&chats).await;
                 }
                 Err(error) => Err(error.into()),
             },

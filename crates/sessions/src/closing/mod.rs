@@ -20,7 +20,7 @@ pub(crate) mod notices;
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan_delivery::{ChatAddress, EventDelivery, Outbox, OutboxRow};
+use capstan_delivery::{ChatAddress, EventDelivery, Outbox, OutboxRow, QueueOverflow};
 use capstan_protocol::{
     ChatMessage, Clock, EventKey, OutboundKind, OutboundMessage, Outcome, RetryBackoff, RunId, TapeName, Timestamp,
 };
@@ -100,7 +100,7 @@ impl TurnCloser {
         match self.close_turn(&mut finished, None).await {
             Ok(mut close) => {
                 for delivery in finished.into_deliveries(&mut close) {
-                    self.outbox.enqueue_or_give_up(delivery);
+                    self.outbox.enqueue(delivery, QueueOverflow::GiveUp);
                 }
             }
             Err(error) => tracing::error!(%error, "cannot settle an event without a turn"),
@@ -135,7 +135,8 @@ impl TurnCloser {
     /// Enqueues the deliveries of a committed close, and returns the chats that they go to.
     pub(crate) fn deliver_closed(&self, finished: FinishedTurn, mut close: CommittedClose) -> Vec<ChatAddress> {
         let deliveries = finished.into_deliveries(&mut close);
-        let chats = deliveries.into_iter().flat_map(|delivery| self.outbox.enqueue(delivery)).collect();
+        let chats =
+            deliveries.into_iter().flat_map(|delivery| self.outbox.enqueue(delivery, QueueOverflow::Enqueue)).collect();
         drop(close.order_guard);
         chats
     }

@@ -6,7 +6,7 @@ mod intake_queue;
 
 use std::sync::Arc;
 
-use capstan_delivery::{ChannelDirectory, Outbox};
+use capstan_delivery::{ChannelDirectory, Outbox, QueueOverflow};
 use capstan_hooks::args::ResolveSessionArgs;
 use capstan_hooks::points::ResolveSession;
 use capstan_hooks::{HookError, HookRuntime, InboundEvent, RawPayload};
@@ -125,7 +125,9 @@ impl EventIntake {
             Err(error) => return Err(error),
             Ok(()) => match plan {
                 AcceptancePlan::Turn(arrival) => reservation.send(AcceptedEvent { arrival, ..event }),
-                AcceptancePlan::Drop => self.outbox.enqueue_or_give_up(event.into_settled(Outcome::Dropped, None)),
+                AcceptancePlan::Drop => {
+                    self.outbox.enqueue(event.into_settled(Outcome::Dropped, None), QueueOverflow::GiveUp);
+                }
                 AcceptancePlan::Refuse(error) => {
                     let closer = Arc::clone(&self.closer);
                     // The source is acknowledged now; the observers may take longer. No further event of the conversation is

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use capstan_delivery::EventDelivery;
+use capstan_delivery::{EventDelivery, QueueOverflow};
 use capstan_hooks::InboundEvent;
 use capstan_protocol::{Outcome, RunId, TapeName};
 use capstan_runs::{RecordedActions, collect_family_actions, open_runs_with_children};
@@ -155,7 +155,7 @@ async fn try_recover_session(
     let mut chats = Vec::new();
     for (delivery, positions, outbounds) in deliveries {
         let rows = rows_with_ids(outbounds, committed.outputs.get(positions));
-        chats.extend(recovery.outbox.enqueue(EventDelivery { rows, ..delivery }));
+        chats.extend(recovery.outbox.enqueue(EventDelivery { rows, ..delivery }, QueueOverflow::Enqueue));
     }
     recovery.outbox.wait_for_capacity(&chats).await;
     Ok(resumed)

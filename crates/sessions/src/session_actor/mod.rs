@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use capstan_delivery::QueueOverflow;
 use capstan_protocol::{AdmissionMode, Binding, Outcome, TapeName};
 use capstan_runs::ActiveTurn;
 use capstan_tape::{Batch, Fact, Fence};
@@ -210,7 +211,10 @@ impl SessionActor {
         self.pool.lifecycle.tasks.spawn(async move {
             let settle = Fact::SettleEvent { key: event.key.clone(), outcome: Outcome::Dropped, run_id: None };
             match pool.closer.commit_with_retry(Batch { facts: vec![settle], ..Batch::new() }).await {
-                Ok(_) => pool.outbox.enqueue_or_give_up(event.into_settled(Outcome::Dropped, None)),
+                Ok(_) => {
+                    let delivery = event.into_settled(Outcome::Dropped, None);
+                    pool.outbox.enqueue(delivery, QueueOverflow::GiveUp);
+                }
                 Err(error) => tracing::error!(%error, "cannot record that an event was dropped"),
             }
         });
