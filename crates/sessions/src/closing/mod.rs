@@ -3,10 +3,10 @@
 //! # Design
 //!
 //! [`TurnCloser::close_turn`] writes the rest of the turn's journal, the entries of its end, its outbox rows, the outcome
-//! of each event and the change of the lease in one batch. [`TurnCloser::deliver_closed`] then enqueues the deliveries.
-//! A transient failure of the store is retried with backoff until the host aborts, and callers are notified of the delay
-//! once. After a permanent failure, such as a lost lease, the content of the turn is given up: only the outcomes of its
-//! events and a notice are committed, without the fence.
+//! of each event and the change of the lease in one batch, and then enqueues the deliveries. A transient failure of the
+//! store is retried with backoff until the host aborts, and callers are notified of the delay once. After a permanent
+//! failure, such as a lost lease, the content of the turn is given up: only the outcomes of its events and a notice are
+//! committed, without the fence.
 //!
 //! # Invariants
 //!
@@ -68,15 +68,23 @@ pub(crate) struct FinishedTurn {
     pub(crate) close_order: Option<CloseOrder>,
 }
 
+/// A turn whose end is committed and whose deliveries are enqueued.
+pub(crate) struct ClosedTurn {
+    /// Chats that the deliveries go to.
+    pub(crate) chats: Vec<ChatAddress>,
+    /// The turn had lost its lease, so the store refused its writes.
+    pub(crate) was_fenced: bool,
+}
+
 /// Committed end of a turn.
-pub(crate) struct CommittedClose {
+struct CommittedClose {
     /// Outcome of the lead event, which the turn replies to.
     outcome: Outcome,
     /// Outcome of the other events.
     others_outcome: Outcome,
     rows: Vec<OutboxRow>,
     /// The turn had lost its lease, so the store refused its writes.
-    pub(crate) was_fenced: bool,
+    was_fenced: bool,
     /// While held, no later commit enqueues its rows before these.
     order_guard: Option<OwnedMutexGuard<()>>,
 }
@@ -96,25 +104,17 @@ impl TurnCloser {
     /// Settles an event that is refused a turn, and notifies the observers and the user. Later events of the conversation
     /// wait for this, so it does not wait for the queue of a chat.
     pub(crate) async fn refuse_event(&self, event: AcceptedEvent, tape: &TapeName, error: TurnError) {
-        let mut finished = self.finish_without_turn(TurnBatch::from_event(event), tape, error).await;
-        match self.close_turn(&mut finished, None).await {
-            Ok(mut close) => {
-                for delivery in finished.into_deliveries(&mut close) {
-                    self.outbox.enqueue(delivery, QueueOverflow::GiveUp);
-                }
-            }
-            Err(error) => tracing::error!(%error, "cannot settle an event without a turn"),
+        let finished = self.finish_without_turn(TurnBatch::from_event(event), tape, error).await;
+        if let Err(error) = self.close_turn(finished, None, QueueOverflow::GiveUp).await {
+            tracing::error!(%error, "cannot settle an event without a turn");
         }
     }
 
     /// Settles events that could not get a turn; waits while the queues of their chats are full.
     pub(crate) async fn settle_without_turn(&self, batch: TurnBatch, tape: &TapeName, error: TurnError) {
-        let mut finished = self.finish_without_turn(batch, tape, error).await;
-        match self.close_turn(&mut finished, None).await {
-            Ok(close) => {
-                let chats = self.deliver_closed(finished, close);
-                self.outbox.wait_for_capacity(&chats).await;
-            }
+        let finished = self.finish_without_turn(batch, tape, error).await;
+        match self.close_turn(finished, None, QueueOverflow::Enqueue).await {
+            Ok(closed) => self.outbox.wait_for_capacity(&closed.chats).await,
             Err(error) => tracing::error!(%error, "cannot settle an event without a turn"),
         }
     }
@@ -132,35 +132,36 @@ impl TurnCloser {
         }
     }
 
-    /// Enqueues the deliveries of a committed close, and returns the chats that they go to.
-    pub(crate) fn deliver_closed(&self, finished: FinishedTurn, mut close: CommittedClose) -> Vec<ChatAddress> {
-        let deliveries = finished.into_deliveries(&mut close);
-        let chats =
-            deliveries.into_iter().flat_map(|delivery| self.outbox.enqueue(delivery, QueueOverflow::Enqueue)).collect();
-        drop(close.order_guard);
-        chats
-    }
-
-    /// Commits the end of a turn, with the change of the lease.
+    /// Commits the end of a turn, with the change of the lease, and enqueues its deliveries.
     ///
     /// A transient failure of the store is retried until the host aborts: a living process must not leave an event without
     /// an outcome.
     pub(crate) async fn close_turn(
         &self,
-        finished: &mut FinishedTurn,
+        mut finished: FinishedTurn,
         lease: Option<Fact>,
-    ) -> Result<CommittedClose, StoreError> {
-        let notice = self.notices.dispatch_notice(&finished.batch, finished.report.notice.clone()).await;
-        match self.commit_finished_turn(finished, &notice, lease).await {
+        overflow: QueueOverflow,
+    ) -> Result<ClosedTurn, StoreError> {
+        let notice = match &finished.report.notice {
+            Some(text) => self.notices.dispatch_notice(&finished.batch, text).await,
+            None => PreparedNotice::default(),
+        };
+        let close = match self.commit_finished_turn(&mut finished, &notice, lease).await {
             // Fenced, or a batch that can never be written: the content of the turn is given up, its events are not.
             Err(error) if !error.is_transient() => {
                 tracing::error!(tape = %finished.tape, %error, "cannot write a turn; its content is given up");
-                self.commit_unfenced(finished, notice, error).await
+                self.commit_unfenced(&mut finished, notice, error).await?
             }
-            committed => committed,
-        }
+            committed => committed?,
+        };
+        let CommittedClose { outcome, others_outcome, rows, was_fenced, order_guard } = close;
+        let deliveries = finished.into_deliveries(outcome, &others_outcome, rows);
+        let chats = deliveries.into_iter().flat_map(|delivery| self.outbox.enqueue(delivery, overflow)).collect();
+        drop(order_guard);
+        Ok(ClosedTurn { chats, was_fenced })
     }
 
+    /// Commits the end of a turn in one batch, with retries.
     async fn commit_finished_turn(
         &self,
         finished: &mut FinishedTurn,
@@ -185,29 +186,6 @@ impl TurnCloser {
         let others = finished.batch.others.iter().chain(&finished.ingested);
         facts.extend(others.map(|event| settle(&event.key, &others_outcome)));
         facts.extend(lease);
-        let (outputs, order_guard) = self.commit_in_order(finished, facts).await?;
-        let rows = rows_with_ids(outbounds, outputs.get(first_row..));
-        Ok(CommittedClose { outcome, others_outcome, rows, was_fenced: false, order_guard })
-    }
-
-    /// New outbox rows for messages about an event.
-    pub(crate) fn outbound_rows(
-        &self,
-        event: &EventKey,
-        outbounds: impl IntoIterator<Item = OutboundMessage>,
-        staged_at: Timestamp,
-    ) -> Vec<NewOutbound> {
-        let owner = self.owner.name();
-        let row = |message| NewOutbound { message, event: event.clone(), staged_at, owner: owner.to_owned() };
-        outbounds.into_iter().map(row).collect()
-    }
-
-    /// Commits the end of a turn. While the returned guard is held, no later commit enqueues its messages.
-    async fn commit_in_order(
-        &self,
-        finished: &mut FinishedTurn,
-        facts: Vec<Fact>,
-    ) -> Result<(Vec<FactOutput>, Option<OwnedMutexGuard<()>>), StoreError> {
         let (close_order, journal) = (finished.close_order.clone(), finished.journal.clone());
         let attempt = || {
             async {
@@ -227,7 +205,21 @@ impl TurnCloser {
             let tools = journal.as_ref().map(|journal| journal.tools_with_undurable_effects()).unwrap_or_default();
             finished.notify_callers(&self.outbox, error, &tools);
         };
-        self.retry_store(attempt, on_failure).await
+        let (outputs, order_guard) = self.retry_store(attempt, on_failure).await?;
+        let rows = rows_with_ids(outbounds, outputs.get(first_row..));
+        Ok(CommittedClose { outcome, others_outcome, rows, was_fenced: false, order_guard })
+    }
+
+    /// New outbox rows for messages about an event.
+    pub(crate) fn outbound_rows(
+        &self,
+        event: &EventKey,
+        outbounds: impl IntoIterator<Item = OutboundMessage>,
+        staged_at: Timestamp,
+    ) -> Vec<NewOutbound> {
+        let owner = self.owner.name();
+        let row = |message| NewOutbound { message, event: event.clone(), staged_at, owner: owner.to_owned() };
+        outbounds.into_iter().map(row).collect()
     }
 
     /// Commits the outcomes of a turn that can no longer write to its tape. Each event gets an outcome unless another
@@ -242,7 +234,10 @@ impl TurnCloser {
         if finished.report.result.is_ok() {
             let error = TurnError::Store(error);
             let text = self.notices.notify_observers(Some(&finished.batch.inbound), &error).await;
-            notice = self.notices.dispatch_notice(&finished.batch, text.clone()).await;
+            notice = match &text {
+                Some(text) => self.notices.dispatch_notice(&finished.batch, text).await,
+                None => PreparedNotice::default(),
+            };
             let run = finished.report.run.take();
             finished.report = TurnReport { run, ..TurnReport::failed(error, text) };
         }
@@ -384,7 +379,7 @@ impl FinishedTurn {
     }
 
     /// Deliveries of a committed close, with that of the lead event last.
-    fn into_deliveries(self, close: &mut CommittedClose) -> Vec<EventDelivery> {
+    fn into_deliveries(self, outcome: Outcome, others_outcome: &Outcome, rows: Vec<OutboxRow>) -> Vec<EventDelivery> {
         let TurnReport { result, run, .. } = self.report;
         let report = |RunReport { run_id, usage, active_guard, .. }| {
             // The end of the run is committed.
@@ -398,17 +393,17 @@ impl FinishedTurn {
         };
         let others = self.batch.others.into_iter().chain(self.ingested);
         let mut deliveries: Vec<EventDelivery> =
-            others.map(|event| event.into_settled(close.others_outcome.clone(), run_id.clone())).collect();
+            others.map(|event| event.into_settled(others_outcome.clone(), run_id.clone())).collect();
         let lead = self.batch.lead;
         let served = ServedEvent {
             run_id,
             output,
             usage: usage.flatten(),
-            outcome: Some(close.outcome.clone()),
+            outcome: Some(outcome.clone()),
             error,
             ..ServedEvent::in_flight(lead.session.clone())
         };
-        deliveries.push(lead.into_delivery(served, close.outcome.clone(), std::mem::take(&mut close.rows)));
+        deliveries.push(lead.into_delivery(served, outcome, rows));
         deliveries
     }
 }

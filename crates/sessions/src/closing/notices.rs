@@ -61,9 +61,9 @@ impl NoticeDispatcher {
     /// the events can be read.
     async fn prepare_notice(&self, batch: Option<&TurnBatch>, error: &TurnError) -> PreparedNotice {
         let text = self.notify_observers(batch.map(|batch| &batch.inbound), error).await;
-        let notice = match batch {
-            Some(batch) => self.dispatch_notice(batch, text).await,
-            None => PreparedNotice::default(),
+        let notice = match (batch, text) {
+            (Some(batch), Some(text)) => self.dispatch_notice(batch, &text).await,
+            _ => PreparedNotice::default(),
         };
         PreparedNotice { text: notice.text.or_else(|| Some(error.public_message())), ..notice }
     }
@@ -77,10 +77,9 @@ impl NoticeDispatcher {
     }
 
     /// Dispatches a notice like a reply. A failure of the hooks is logged, and the notice is sent without them.
-    pub(crate) async fn dispatch_notice(&self, batch: &TurnBatch, text: Option<String>) -> PreparedNotice {
-        let notice = PreparedNotice { text, ..PreparedNotice::default() };
-        let Some(text) = &notice.text else { return notice };
-        let outbound = OutboundMessage::notice(&batch.inbound, batch.lead.session.clone(), text.clone());
+    pub(crate) async fn dispatch_notice(&self, batch: &TurnBatch, text: &str) -> PreparedNotice {
+        let notice = PreparedNotice { text: Some(text.to_owned()), ..PreparedNotice::default() };
+        let outbound = OutboundMessage::notice(&batch.inbound, batch.lead.session.clone(), text.to_owned());
         let Some(outbound) = self.route_notice(outbound, batch).await else { return notice };
         match self.turn_pipeline.dispatch_outbound(&batch.inbound, outbound.clone()).await {
             Ok(dispatched) => PreparedNotice {

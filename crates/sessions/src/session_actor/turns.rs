@@ -7,12 +7,14 @@
 //! 2. Split the batch by binding. The first part gets this turn; the others go back to the front of the mailbox.
 //! 3. Run the turn while events are received, and offer events to its run.
 //! 4. Close the steering: events that the run ingested end with the turn, the others are queued again.
-//! 5. Commit the end of the turn. The same commit releases the lease, if the session has no other work, or renews it.
-//! 6. Deliver, and wait for capacity in the queues of the chats.
+//! 5. Commit the end of the turn, and enqueue its deliveries. The same commit releases the lease, if the session has no
+//!    other work, or renews it.
+//! 6. Wait for capacity in the queues of the chats.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use capstan_delivery::QueueOverflow;
 use capstan_protocol::Binding;
 use capstan_runs::{ActiveTurn, Journal, OfferedEvent, Steering};
 use capstan_tape::Fence;
@@ -75,7 +77,7 @@ impl SessionActor {
         let is_releasing = is_last && pool.sessions.begin_release(&self.tape);
         let lease = if is_releasing { self.claim.release_fact() } else { pool.leases.renewal_fact(&self.claim) };
         let (store_failure, store_failed) = oneshot::channel();
-        let mut finished = FinishedTurn {
+        let finished = FinishedTurn {
             batch,
             ingested,
             tape: self.tape.clone(),
@@ -85,7 +87,7 @@ impl SessionActor {
             close_order: Some(Arc::clone(&self.close_order)),
         };
         let closed = {
-            let closing = pool.closer.close_turn(&mut finished, Some(lease));
+            let closing = pool.closer.close_turn(finished, Some(lease), QueueOverflow::Enqueue);
             tokio::pin!(closing);
             tokio::select! {
                 closed = &mut closing => closed,
@@ -96,15 +98,14 @@ impl SessionActor {
                 }
             }
         };
-        if is_releasing || matches!(&closed, Ok(close) if close.was_fenced) {
+        if is_releasing || matches!(&closed, Ok(closed) if closed.was_fenced) {
             self.fence = None;
         }
-        let chats = closed.map(|close| pool.closer.deliver_closed(finished, close));
         if is_releasing {
             pool.sessions.end_release(&self.tape);
         }
-        match chats {
-            Ok(chats) => pool.outbox.wait_for_capacity(&chats).await,
+        match closed {
+            Ok(closed) => pool.outbox.wait_for_capacity(&closed.chats).await,
             Err(error) => tracing::error!(tape = %self.tape, %error, "cannot write the end of a turn"),
         }
     }
@@ -173,7 +174,7 @@ impl SessionActor {
                 }
             }
             let report = pool.executor.run_turn(&batch, &active).await;
-            let mut finished = FinishedTurn {
+            let finished = FinishedTurn {
                 batch,
                 // Concurrent commands are offered no events.
                 ingested: Vec::new(),
@@ -183,11 +184,8 @@ impl SessionActor {
                 store_failure: None,
                 close_order: Some(close_order),
             };
-            match pool.closer.close_turn(&mut finished, None).await {
-                Ok(close) => {
-                    let chats = pool.closer.deliver_closed(finished, close);
-                    pool.outbox.wait_for_capacity(&chats).await;
-                }
+            match pool.closer.close_turn(finished, None, QueueOverflow::Enqueue).await {
+                Ok(closed) => pool.outbox.wait_for_capacity(&closed.chats).await,
                 Err(error) => tracing::error!(%error, "cannot write the end of a concurrent command"),
             }
         });
