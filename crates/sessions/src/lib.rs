@@ -28,7 +28,6 @@ mod session_actor;
 mod split_by_binding;
 #[cfg(test)]
 mod test_support;
-mod turn_executor;
 
 pub use error::HostError;
 pub use intake::EventIntake;

@@ -25,7 +25,6 @@ use crate::intake_policy::IntakePolicy;
 use crate::lease_keeper::LeaseKeeper;
 use crate::recovery::SessionRecovery;
 use crate::session_actor::SessionPool;
-use crate::turn_executor::TurnExecutor;
 use crate::{EventIntake, HostError, HostLifecycle, LeaseOwner, RecoverySweeper};
 
 /// Options of a [`SessionService`].
@@ -123,7 +122,8 @@ impl SessionService {
             leases: leases.clone(),
             bindings: Arc::clone(&bindings),
             recovery: Arc::clone(&recovery),
-            executor: TurnExecutor { turn_pipeline, channels: channels.clone() },
+            turn_pipeline,
+            channels: channels.clone(),
             closer: Arc::clone(&closer),
             outbox: outbox.clone(),
             tapes: tapes.clone(),

@@ -11,6 +11,7 @@
 
 mod context;
 mod error;
+mod lifespan;
 mod mailbox;
 mod model_stage;
 mod pipeline;

@@ -1,5 +1,6 @@
 //! Pipeline of a turn, stage by stage.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,11 +13,13 @@ use capstan_hooks::points::{
     BuildPrompt, DispatchOutbound, LoadState, RenderOutbound, RenderedOutbound, RunModel, SaveState,
 };
 use capstan_hooks::{HookError, HookRuntime, InboundEvent, TurnState};
-use capstan_protocol::{Content, OutboundMessage, SessionId, StreamEvent};
+use capstan_protocol::{Content, ErrorCode, OutboundMessage, SessionId, StreamEvent};
+use futures::FutureExt as _;
 
+use crate::lifespan::close_lifespan;
 use crate::{
-    DispatchReport, ModelStage, ReplyTarget, StageEventSink, StageInput, StageOutcome, TurnContext, TurnError,
-    TurnReport,
+    DispatchReport, ModelStage, ReplyTarget, RunError, StageEventSink, StageInput, StageOutcome, TurnContext,
+    TurnError, TurnReport,
 };
 
 /// Pipeline that processes every event.
@@ -38,26 +41,34 @@ impl<S: ModelStage> TurnPipeline<S> {
         Self { hooks, stage, workspace: Arc::from(workspace) }
     }
 
-    /// Processes one event. An error that no stage handles is logged, reported to the observers, and returned with
-    /// everything that the turn produced before it.
+    /// Processes one event, and closes its lifespan. An error that no stage handles is logged, reported to the observers,
+    /// and returned with everything that the turn produced before it. A panic, which neither hooks nor runners can cause,
+    /// becomes a failed report.
     pub async fn process(
         &self,
         inbound: InboundEvent,
         session: SessionId,
         context: &TurnContext<'_, S::Turn>,
     ) -> TurnReport<S::Report> {
-        let notice = NoticeRequest::default();
-        let mut report = TurnReport { result: Ok(String::new()), dispatched: Vec::new(), notice: None, run: None };
-        report.result = self.run_stages(&inbound, &session, context, &notice, &mut report).await;
-        if let Err(error) = &report.result {
-            if *error == TurnError::Cancelled {
-                tracing::warn!(%session, "turn cancelled");
-            } else {
-                tracing::error!(%session, code = error.code().as_str(), %error, "turn failed");
+        let turn = async {
+            let notice = NoticeRequest::default();
+            let mut report = TurnReport { result: Ok(String::new()), dispatched: Vec::new(), notice: None, run: None };
+            report.result = self.run_stages(&inbound, &session, context, &notice, &mut report).await;
+            if let Err(error) = &report.result {
+                if *error == TurnError::Cancelled {
+                    tracing::warn!(%session, "turn cancelled");
+                } else {
+                    tracing::error!(%session, code = error.code().as_str(), %error, "turn failed");
+                }
+                self.hooks.notify_error(ErrorStage::Turn, error.to_report(), Some(inbound.clone()), &notice).await;
             }
-            self.hooks.notify_error(ErrorStage::Turn, error.to_report(), Some(inbound), &notice).await;
-        }
-        TurnReport { notice: notice.text().map(str::to_owned), ..report }
+            close_lifespan(&inbound, report.result.as_ref().err()).await;
+            TurnReport { notice: notice.text().map(str::to_owned), ..report }
+        };
+        AssertUnwindSafe(turn).catch_unwind().await.unwrap_or_else(|_| {
+            let (message, code) = ("the turn crashed".to_owned(), Some(ErrorCode::RunFailed.into()));
+            TurnReport::failed(TurnError::Run(RunError { message, code }), None)
+        })
     }
 
     async fn run_stages(

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use capstan_delivery::Outbox;
+use capstan_delivery::{ChannelDirectory, Outbox};
 use capstan_policy::BindingStore;
 use capstan_protocol::{Clock, TapeName};
+use capstan_runs::Orchestrator;
 use capstan_tape::TapeRepository;
-use capstan_turn::SessionMailbox;
+use capstan_turn::{SessionMailbox, TurnPipeline};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -18,7 +19,6 @@ use crate::closing::TurnCloser;
 use crate::lease_keeper::LeaseKeeper;
 use crate::lifecycle::HostLifecycle;
 use crate::recovery::SessionRecovery;
-use crate::turn_executor::TurnExecutor;
 
 /// Starts session actors on demand, and has the components that they work with.
 pub(crate) struct SessionPool {
@@ -29,7 +29,8 @@ pub(crate) struct SessionPool {
     pub(crate) leases: LeaseKeeper,
     pub(crate) bindings: Arc<BindingStore>,
     pub(crate) recovery: Arc<SessionRecovery>,
-    pub(crate) executor: TurnExecutor,
+    pub(crate) turn_pipeline: Arc<TurnPipeline<Orchestrator>>,
+    pub(crate) channels: ChannelDirectory,
     pub(crate) closer: Arc<TurnCloser>,
     pub(crate) outbox: Outbox,
     pub(crate) tapes: TapeRepository,

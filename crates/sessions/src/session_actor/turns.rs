@@ -14,11 +14,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use capstan_delivery::QueueOverflow;
+use capstan_delivery::{ChannelTarget, QueueOverflow};
 use capstan_protocol::Binding;
 use capstan_runs::{ActiveTurn, Journal, OfferedEvent, Steering};
 use capstan_tape::Fence;
-use capstan_turn::TurnError;
+use capstan_turn::{TurnContext, TurnError};
 use tokio::sync::oneshot;
 
 use super::{SessionActor, SessionPhase};
@@ -57,7 +57,10 @@ impl SessionActor {
         let pool = Arc::clone(&self.pool);
         let mut report = {
             pool.sessions.set_turn_cancel_token(&self.tape, active.cancel_token.clone());
-            let turn = pool.executor.run_turn(&batch, &active);
+            let (inbound, lead) = (&batch.inbound, &batch.lead);
+            let target = ChannelTarget::new(&pool.channels, inbound, active.binding.clone(), lead.is_caller_gone);
+            let context = TurnContext { turn: &active, reply_target: &target };
+            let turn = pool.turn_pipeline.process(inbound.clone(), lead.session.clone(), &context);
             tokio::pin!(turn);
             loop {
                 tokio::select! {
@@ -173,7 +176,12 @@ impl SessionActor {
                     return pool.closer.settle_without_turn(batch, &tape, binding_turn_error(&error)).await;
                 }
             }
-            let report = pool.executor.run_turn(&batch, &active).await;
+            let report = {
+                let (inbound, lead) = (&batch.inbound, &batch.lead);
+                let target = ChannelTarget::new(&pool.channels, inbound, active.binding.clone(), lead.is_caller_gone);
+                let context = TurnContext { turn: &active, reply_target: &target };
+                pool.turn_pipeline.process(inbound.clone(), lead.session.clone(), &context).await
+            };
             let finished = FinishedTurn {
                 batch,
                 // Concurrent commands are offered no events.
