@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use capstan_hooks::InboundEvent;
 use capstan_hooks::contracts::Channel;
+use capstan_hooks::{InboundEvent, ReplyOnlyCaller};
 use capstan_protocol::{Binding, JsonObject, OutboundMessage, StreamEvent, ToolCall};
 use capstan_turn::{ReplyTarget, StageEventSink};
 
@@ -36,7 +36,12 @@ impl ChannelTarget {
         is_caller_gone: bool,
     ) -> Self {
         let policy = binding.as_ref().map(|binding| &binding.delivery_policy);
-        let streaming = route::streaming_target(inbound, policy).and_then(|inbound| {
+        // On another channel than that of the caller, the stream has another audience.
+        let is_reply_only = |target: &InboundEvent| {
+            target.channel() == target.source && target.extensions().get::<ReplyOnlyCaller>().is_some()
+        };
+        let target = route::streaming_target(inbound, policy).filter(|target| !is_reply_only(target));
+        let streaming = target.and_then(|inbound| {
             let channel = channels.get(&inbound.channel()).map(Arc::clone)?;
             Some((inbound.into_owned(), channel))
         });
@@ -84,3 +89,7 @@ fn strip_opaque_fields(event: &StreamEvent) -> Cow<'_, StreamEvent> {
         _ => Cow::Borrowed(event),
     }
 }
+
+#[cfg(test)]
+#[path = "channel_target_tests.rs"]
+mod tests;

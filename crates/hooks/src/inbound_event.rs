@@ -22,7 +22,8 @@ pub struct InboundEvent {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawPayload(pub Vec<u8>);
 
-/// Marker in the extensions of an event whose caller gets a reply and no acknowledgement before it.
+/// Marker in the extensions of an event whose caller gets a reply and no acknowledgement before it. Its channel is
+/// shown no stream events.
 ///
 /// The reply is durable before it is returned, so the acceptance of the event need not be durable earlier. If the
 /// outcome cannot be written and the caller is notified of a [delay](crate::contracts::Channel::notify_delayed), the
