@@ -1,15 +1,10 @@
-//! One call of the run API: the backend that serves it, and the future that its caller holds.
-
-use std::future::Future;
-use std::marker::PhantomData;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+//! One call of the run API: the backend that serves it, and its reply.
 
 use capstan_protocol::run_api::{ApiMethod, ApiRequest, ApiResponse};
 use capstan_protocol::{ApiError, ApiErrorCode, ModelId};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, future};
+use futures::{StreamExt as _, TryStreamExt as _, future};
 
 /// Single entry point for calls of the run API: from a runner in this process, or from the proxy of a runner elsewhere.
 pub trait RunApiBackend: Send + Sync + 'static {
@@ -66,30 +61,8 @@ pub trait RunApiMethod: Send + Sync + 'static {
     fn from_reply(reply: ApiReply) -> Option<Self::Reply>;
 }
 
-/// Call that was made through the facade. The call is served while the future is polled and ends when it is dropped.
-#[must_use = "a call does nothing until it is awaited"]
-pub struct PendingCall<'a, M> {
-    reply: BoxFuture<'a, Result<ApiReply, ApiError>>,
-    method: PhantomData<fn() -> M>,
-}
-
-impl<'a, M> PendingCall<'a, M> {
-    pub(super) fn new(reply: BoxFuture<'a, Result<ApiReply, ApiError>>) -> Self {
-        Self { reply, method: PhantomData }
-    }
-}
-
-impl<M: RunApiMethod> Future for PendingCall<'_, M> {
-    type Output = Result<M::Reply, ApiError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let reply = ready!(self.reply.poll_unpin(context));
-        Poll::Ready(reply.and_then(|reply| M::from_reply(reply).ok_or_else(mismatched_reply)))
-    }
-}
-
 /// Error for a backend that replies to another method than the called one.
-fn mismatched_reply() -> ApiError {
+pub(super) fn mismatched_reply() -> ApiError {
     ApiError::new(ApiErrorCode::RuntimeError, "the reply belongs to another method")
 }
 

@@ -9,7 +9,7 @@ mod run_api;
 mod runner;
 mod tool;
 
-pub use api_call::{ApiReply, ApiStream, PendingCall, RunApiBackend, RunApiMethod};
+pub use api_call::{ApiReply, ApiStream, RunApiBackend, RunApiMethod};
 pub use capstan_protocol::Artifact;
 pub use capstan_protocol::run_api::{
     ApiMethod, ApiRequest, ApiResponse, ArtifactPart, ChildRunCall, ChildRunOutcome, CommandCall, CursorPage,
