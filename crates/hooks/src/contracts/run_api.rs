@@ -8,13 +8,11 @@ use capstan_protocol::{
     ActionRequest, ApiError, Artifact, ArtifactId, ChatMessage, Content, EventId, JsonObject, ModelId, ModelOutput,
     RunId, SessionId, StateScope, StorageArea, ToolCall, ToolOutput, ToolSpec,
 };
+use futures::stream::BoxStream;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::api_call::{ApiReply, ApiStream, RunApiBackend, RunApiMethod, mismatched_reply};
-
-/// Output of a model that was called through the host.
-pub type ModelResultStream = ApiStream<ModelEvent>;
+use super::api_call::{ApiReply, RunApiBackend, RunApiMethod, mismatched_reply};
 
 macro_rules! define_facade {
     ($(
@@ -104,8 +102,12 @@ macro_rules! define_facade {
 }
 
 macro_rules! reply_type {
-    (call $Response:ty) => { $Response };
-    (stream $Item:ty) => { ApiStream<$Item> };
+    (call $Response:ty) => {
+        $Response
+    };
+    (stream $Item:ty) => {
+        BoxStream<'static, Result<$Item, ApiError>>
+    };
 }
 
 macro_rules! into_reply {
@@ -113,7 +115,7 @@ macro_rules! into_reply {
         ApiReply::Response($Variant($reply))
     };
     (stream $reply:ident, $Variant:path) => {
-        ApiReply::from_stream($reply, $Variant)
+        ApiReply::Stream($reply)
     };
 }
 
@@ -125,10 +127,10 @@ macro_rules! from_reply {
         }
     };
     (stream $reply:ident, $Variant:path) => {
-        $reply.into_stream(|item| match item {
-            $Variant(item) => Some(item),
-            _ => None,
-        })
+        match $reply {
+            ApiReply::Stream(events) => Some(events),
+            ApiReply::Response(_) => None,
+        }
     };
 }
 
