@@ -70,7 +70,7 @@ impl MethodHandler for ArtifactsCreate {
         artifacts::check_artifact(&new)?;
         let (artifact, fact, entry) = artifacts::build_artifact(run, run.next_artifact_id(), new);
         run.append_atomic(vec![fact], vec![entry], None);
-        run.flush().await.map_err(|error| store_api_error(&error))?;
+        run.journal.flush().await.map_err(|error| store_api_error(&error))?;
         Ok(artifact)
     }
 }

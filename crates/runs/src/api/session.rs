@@ -55,7 +55,7 @@ impl MethodHandler for SessionChooseModel {
         let (tape, key) = (run.journal.session_tape().clone(), SESSION_MODEL_KEY.to_owned());
         let value = call.model.map_or(Value::Null, |model| json!(model.to_string()));
         run.journal.push(Fact::PutState { tape, key, value });
-        run.flush().await.map_err(|error| store_api_error(&error))
+        run.journal.flush().await.map_err(|error| store_api_error(&error))
     }
 }
 

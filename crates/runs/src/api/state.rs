@@ -92,7 +92,7 @@ async fn read_value(run: &Run, call: &StateKeyCall) -> Result<Option<Value>, Api
 async fn readable_namespace(run: &Run, scope: StateScope) -> Result<String, ApiError> {
     let namespace = state::granted_namespace(run, scope)?;
     if run.journal.has_pending_change(&namespace) {
-        run.flush().await.map_err(|error| store_api_error(&error))?;
+        run.journal.flush().await.map_err(|error| store_api_error(&error))?;
     }
     Ok(namespace)
 }

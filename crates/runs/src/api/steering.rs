@@ -46,7 +46,7 @@ impl MethodHandler for SteeringTake {
             }
         }
         if !prompts.is_empty() {
-            run.flush().await.map_err(|error| store_api_error(&error))?;
+            run.journal.flush().await.map_err(|error| store_api_error(&error))?;
         }
         Ok(prompts)
     }

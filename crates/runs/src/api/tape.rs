@@ -123,7 +123,7 @@ impl MethodHandler for TapeReset {
         for draft in EntryDraft::session_start() {
             run.append(draft);
         }
-        run.flush().await.map_err(|error| store_api_error(&error))
+        run.journal.flush().await.map_err(|error| store_api_error(&error))
     }
 }
 

@@ -96,7 +96,7 @@ impl MethodHandler for ToolsCall {
         if tools.has_effects(&calls) {
             // A call with effects must not be repeated after a crash, so its record is durable first. A read-only call
             // may be repeated and does not wait for the disk.
-            run.flush().await.map_err(|error| store_api_error(&error))?;
+            run.journal.flush().await.map_err(|error| store_api_error(&error))?;
         }
         ToolStep::new(&tools, &calls).execute().await
     }
@@ -126,7 +126,7 @@ impl MethodHandler for ToolsCommand {
         // Durable before the command runs: an interrupted command must not be repeated after a crash.
         let start = CommandStart { raw: call.raw.clone(), name: name.clone() };
         run.append(TapeEvent::CommandStart(start).into());
-        run.flush().await.map_err(|error| store_api_error(&error))?;
+        run.journal.flush().await.map_err(|error| store_api_error(&error))?;
         let mut record = CommandGuard { tools: &tools, raw: call.raw, name, started_at: Instant::now(), output: None };
         let output = tools.call_tool(ApiMethod::ToolsCommand, tool.as_ref(), call.arguments).await;
         let output = spill::shorten_command_output(output);

@@ -64,7 +64,7 @@ pub(crate) async fn set_state_deferred(run: &Run, scope: StateScope, values: &Js
     let to_api_error = |error: StoreError| store_api_error(&error);
     if run.journal.has_pending_change(&change.namespace) {
         // The quota check below needs the present totals.
-        run.flush().await.map_err(to_api_error)?;
+        run.journal.flush().await.map_err(to_api_error)?;
     }
     let store = run.environment.tapes.store();
     let record = store.namespace(&change.namespace).await.map_err(to_api_error)?;
