@@ -1,4 +1,4 @@
-//! Endpoint URL of a model.
+//! Endpoint URL of a provider's models.
 
 use std::net::IpAddr;
 
@@ -8,11 +8,12 @@ use reqwest::Url;
 use crate::WireProtocol;
 use crate::http_clients::TransportKind;
 
-/// Endpoint of one model.
+/// Endpoint of a provider's models.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ModelEndpoint {
-    /// URL that requests are posted to.
-    pub url: Url,
+    wire: WireProtocol,
+    /// URL of requests, without the path segments that name a model.
+    base_url: Url,
     /// True if no base URL was configured and the provider's own is used.
     pub is_default: bool,
 }
@@ -20,40 +21,49 @@ pub(crate) struct ModelEndpoint {
 impl ModelEndpoint {
     /// Builds the endpoint from a base URL in any common spelling: with or without a trailing slash, with or without the
     /// request path.
-    pub(crate) fn parse(
-        provider: &str,
-        wire: WireProtocol,
-        base: Option<&str>,
-        model: &str,
-    ) -> Result<Self, ModelError> {
+    pub(crate) fn parse(provider: &str, wire: WireProtocol, base: Option<&str>) -> Result<Self, ModelError> {
         let base = base.map(str::trim).filter(|base| !base.is_empty());
         let url = Url::parse(base.unwrap_or(wire.default_base())).ok();
-        let Some(mut url) = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host()) else {
+        let Some(mut base_url) = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host()) else {
             let message = format!("{provider}: invalid base URL; expected a URL such as {}", wire.default_base());
             return Err(ModelError::new(ModelErrorKind::Unreachable, message));
         };
-        set_path(&mut url, wire, model);
-        Ok(Self { url, is_default: base.is_none() })
+        set_path(&mut base_url, wire);
+        Ok(Self { wire, base_url, is_default: base.is_none() })
+    }
+
+    /// URL that requests to a model are posted to. Only Gemini names the model in the path.
+    pub(crate) fn url(&self, model: &str) -> Url {
+        let mut url = self.base_url.clone();
+        if self.wire == WireProtocol::Gemini {
+            let name = model.strip_prefix("models/").unwrap_or(model);
+            let folder = if name.contains('/') { None } else { Some("models") };
+            // A URL with a host always has path segments.
+            if let Ok(mut segments) = url.path_segments_mut() {
+                segments.extend(folder).extend(format!("{name}:streamGenerateContent").split('/'));
+            }
+        }
+        url
     }
 
     /// Scheme, host and port. Safe to display: contains no credentials.
     pub(crate) fn origin(&self) -> String {
-        self.url.origin().ascii_serialization()
+        self.base_url.origin().ascii_serialization()
     }
 
     /// Possible secrets: the query values, both decoded and as written, and the password.
     pub(crate) fn secrets(&self) -> Vec<String> {
-        let decoded = self.url.query_pairs().map(|(_, value)| value.into_owned());
-        let written = self.url.query().into_iter().flat_map(|query| query.split('&'));
+        let decoded = self.base_url.query_pairs().map(|(_, value)| value.into_owned());
+        let written = self.base_url.query().into_iter().flat_map(|query| query.split('&'));
         let written = written.filter_map(|pair| Some(pair.split_once('=')?.1.to_owned()));
-        decoded.chain(written).chain(self.url.password().map(str::to_owned)).collect()
+        decoded.chain(written).chain(self.base_url.password().map(str::to_owned)).collect()
     }
 
     /// Connection type.
     pub(crate) fn transport(&self) -> TransportKind {
-        let host = self.url.host_str().unwrap_or_default();
+        let host = self.base_url.host_str().unwrap_or_default();
         let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
-        match self.url.scheme() {
+        match self.base_url.scheme() {
             "https" => TransportKind::Encrypted,
             _ if host == "localhost" || address.is_ok_and(|address| address.is_loopback()) => TransportKind::Local,
             _ => TransportKind::Plain,
@@ -62,7 +72,7 @@ impl ModelEndpoint {
 }
 
 /// Appends the request path of the protocol, unless `url` already ends with it.
-fn set_path(url: &mut Url, wire: WireProtocol, model: &str) {
+fn set_path(url: &mut Url, wire: WireProtocol) {
     let path = url.path().trim_end_matches('/').to_owned();
     match wire {
         WireProtocol::OpenAi | WireProtocol::OpenRouter => url.set_path(&with_suffix(&path, "/chat/completions")),
@@ -78,12 +88,6 @@ fn set_path(url: &mut Url, wire: WireProtocol, model: &str) {
         }
         WireProtocol::Gemini => {
             url.set_path(if path.is_empty() { "/v1beta" } else { &path });
-            let name = model.strip_prefix("models/").unwrap_or(model);
-            let folder = if name.contains('/') { None } else { Some("models") };
-            // A URL with a host always has path segments.
-            if let Ok(mut segments) = url.path_segments_mut() {
-                segments.extend(folder).extend(format!("{name}:streamGenerateContent").split('/'));
-            }
             url.query_pairs_mut().append_pair("alt", "sse");
         }
     }
@@ -100,7 +104,7 @@ mod tests {
     use crate::http_clients::TransportKind;
 
     fn endpoint_url(wire: WireProtocol, base: &str) -> String {
-        ModelEndpoint::parse("p", wire, Some(base), "m").unwrap().url.to_string()
+        ModelEndpoint::parse("p", wire, Some(base)).unwrap().url("m").to_string()
     }
 
     #[test]
@@ -145,7 +149,7 @@ mod tests {
     #[test]
     fn model_name_cannot_escape_its_path_segment() {
         let url_for =
-            |model| ModelEndpoint::parse("p", WireProtocol::Gemini, Some("http://h"), model).unwrap().url.to_string();
+            |model| ModelEndpoint::parse("p", WireProtocol::Gemini, Some("http://h")).unwrap().url(model).to_string();
         assert_eq!(url_for("models/m"), "http://h/v1beta/models/m:streamGenerateContent?alt=sse");
         assert_eq!(url_for("tunedModels/m"), "http://h/v1beta/tunedModels/m:streamGenerateContent?alt=sse");
         assert_eq!(url_for("../../x?y"), "http://h/v1beta/x%3Fy:streamGenerateContent?alt=sse");
@@ -154,15 +158,15 @@ mod tests {
     #[test]
     fn missing_base_url_selects_the_default_endpoint() {
         for base in [None, Some(""), Some("  ")] {
-            let endpoint = ModelEndpoint::parse("openai", WireProtocol::OpenAi, base, "m").unwrap();
+            let endpoint = ModelEndpoint::parse("openai", WireProtocol::OpenAi, base).unwrap();
             assert!(endpoint.is_default);
-            assert_eq!(endpoint.url.as_str(), "https://api.openai.com/v1/chat/completions");
+            assert_eq!(endpoint.url("m").as_str(), "https://api.openai.com/v1/chat/completions");
         }
     }
 
     #[test]
     fn transport_distinguishes_loopback_from_remote_hosts() {
-        let transport = |base| ModelEndpoint::parse("p", WireProtocol::OpenAi, Some(base), "m").unwrap().transport();
+        let transport = |base| ModelEndpoint::parse("p", WireProtocol::OpenAi, Some(base)).unwrap().transport();
         for base in ["http://localhost:1", "http://127.0.0.2:1/v1", "http://[::1]:8080"] {
             assert_eq!(transport(base), TransportKind::Local, "{base}");
         }
@@ -173,14 +177,14 @@ mod tests {
     #[test]
     fn invalid_base_url_is_rejected_without_being_quoted() {
         for base in ["127.0.0.1:1234/v1", "user:secret@host/v1", "ftp://host/v1", "not a url"] {
-            let error = ModelEndpoint::parse("p", WireProtocol::OpenAi, Some(base), "m").unwrap_err();
+            let error = ModelEndpoint::parse("p", WireProtocol::OpenAi, Some(base)).unwrap_err();
             assert!(!error.message.contains("secret"), "{error}");
         }
     }
 
     #[test]
     fn origin_omits_credentials() {
-        let endpoint = ModelEndpoint::parse("p", WireProtocol::OpenAi, Some("https://u:pw@host:8443/v1"), "m").unwrap();
+        let endpoint = ModelEndpoint::parse("p", WireProtocol::OpenAi, Some("https://u:pw@host:8443/v1")).unwrap();
         assert_eq!(endpoint.origin(), "https://host:8443");
     }
 }

@@ -11,7 +11,6 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, LOCATION};
 use reqwest::{Client, Response, Url};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::endpoint::ModelEndpoint;
 use crate::frame_decoder::{FrameDecoder, FrameError, FrameFormat, MAX_FRAME_BYTES};
 use crate::provider_error::{CallContext, ProviderError, ResponseFault};
 use crate::retry;
@@ -25,7 +24,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_millis(50);
 /// Prepared request that can be sent any number of times.
 pub(crate) struct HttpExchange<'a> {
     pub client: &'a Client,
-    pub endpoint: &'a ModelEndpoint,
+    pub url: Url,
     pub headers: HeaderMap,
     pub body: Bytes,
     pub timeout: Duration,
@@ -53,7 +52,7 @@ impl HttpExchange<'_> {
         reader: Box<dyn ResponseReader>,
         call: &CallContext,
     ) -> Result<ModelStream, FailedAttempt> {
-        let request = self.client.post(self.endpoint.url.clone()).headers(self.headers.clone()).body(self.body.clone());
+        let request = self.client.post(self.url.clone()).headers(self.headers.clone()).body(self.body.clone());
         let deadline = Instant::now() + self.timeout;
         let response = match timeout_at(deadline, request.send()).await {
             Err(_) => return Err(call.response_timeout(self.timeout).into()),

@@ -82,13 +82,17 @@ pub struct Provider {
     wire: WireProtocol,
     options: ProviderOptions,
     http: Arc<HttpClients>,
+    /// Endpoint, or the error with which every call fails because the base URL is invalid.
+    endpoint: Result<ModelEndpoint, ModelError>,
     encoded_tools: EncodedToolsCache,
 }
 
 impl Provider {
-    /// Creates a provider. No connection is opened before the first call.
+    /// Creates a provider. No connection is opened before the first call, and an invalid base URL fails the calls.
     pub fn new(name: impl Into<String>, wire: WireProtocol, options: ProviderOptions, http: Arc<HttpClients>) -> Self {
-        Self { name: name.into(), wire, options, http, encoded_tools: EncodedToolsCache::default() }
+        let name = name.into();
+        let endpoint = ModelEndpoint::parse(&name, wire, options.api_base.as_deref());
+        Self { name, wire, options, http, endpoint, encoded_tools: EncodedToolsCache::default() }
     }
 
     fn trimmed_key(&self) -> Option<SecretString> {
@@ -166,7 +170,7 @@ impl ModelProvider for Provider {
         on_retry: RetryObserver<'_>,
     ) -> Result<ModelStream, ModelError> {
         let model = request.model.name();
-        let endpoint = ModelEndpoint::parse(&self.name, self.wire, self.options.api_base.as_deref(), model)?;
+        let endpoint = self.endpoint.as_ref().map_err(Clone::clone)?;
         let key = self.trimmed_key();
         if key.is_none() && endpoint.is_default && self.wire.needs_key() {
             let settings = self.key_setting_names();
@@ -180,12 +184,12 @@ impl ModelProvider for Provider {
             origin: endpoint.origin(),
             key_setting_names: self.key_setting_names(),
             base_url_setting_names: format!("CAPSTAN_API_BASE or models.{}.api_base", self.name),
-            redactor: ErrorRedactor { secrets: self.secrets(key.as_ref(), &endpoint), request_body: body.clone() },
+            redactor: ErrorRedactor { secrets: self.secrets(key.as_ref(), endpoint), request_body: body.clone() },
         };
         let headers = self.headers(key.as_ref(), &call)?;
         let client = self.http.client(endpoint.transport()).await.map_err(|_| call.client_setup_failed())?;
         let ProviderOptions { timeout, clock, .. } = &self.options;
-        let exchange = HttpExchange { client, endpoint: &endpoint, headers, body, timeout: *timeout, clock };
+        let exchange = HttpExchange { client, url: endpoint.url(model), headers, body, timeout: *timeout, clock };
         let mut tries = 0;
         loop {
             let reader = self.wire.reader(ModelOrigin::new(&self.name, model));

@@ -88,7 +88,7 @@ impl WireProtocol {
 
     /// Scheme, host and port of requests with this base URL; `None` if it is invalid.
     pub fn origin(self, base: Option<&str>) -> Option<String> {
-        ModelEndpoint::parse(self.name(), self, base, "").ok().map(|endpoint| endpoint.origin())
+        ModelEndpoint::parse(self.name(), self, base).ok().map(|endpoint| endpoint.origin())
     }
 
     /// True if its provider, at its default address, requires a key.

@@ -123,7 +123,7 @@ async fn open_child(
     timeout: Duration,
 ) -> Result<(Arc<Run>, mpsc::Receiver<StreamEvent>), ApiError> {
     let environment = &parent.environment;
-    parent.flush().await.map_err(|error| store_api_error(&error))?;
+    parent.journal.flush().await.map_err(|error| store_api_error(&error))?;
     let record = environment.tapes.record(parent.journal.tape()).await.map_err(|error| store_api_error(&error))?;
     let position = record.map(|record| record.head).unwrap_or_default();
     let run_id = RunId::generate();
@@ -178,7 +178,7 @@ async fn open_child(
     child.journal.start_run(&run_id);
     let active_guard = environment.active_runs.register(run_id, child.cancel_token.clone());
     parent.progress().children.push(ChildRun { run: Arc::clone(&child), active_guard });
-    if let Err(error) = child.flush().await {
+    if let Err(error) = child.journal.flush().await {
         remove_child(parent, &child);
         return Err(store_api_error(&error));
     }
@@ -298,7 +298,7 @@ async fn close_child(parent: &Run, child: &Run, status: RunStatus) -> Result<(),
     child.journal.push(Fact::EndRun { run_id: child.id().clone(), status, usage: usage.clone(), ended_at: at });
     child.journal.push(Fact::CloseFork { fork: child.journal.tape().clone(), is_merged: false });
     child.journal.extend(actions::report_actions_to_parent(child, parent).into_iter().collect());
-    let committed = child.flush().await;
+    let committed = child.journal.flush().await;
     if let Some(usage) = &usage {
         parent.add_usage(usage);
     }

@@ -51,7 +51,7 @@ pub use lock_probe::is_database_locked;
 use reader_pool::ReaderPool;
 use search::{EntrySearchRequest, SearchEngine};
 pub use snapshot::DeadLetters;
-use writer::WriterThread;
+use writer::{PreparedBatch, WriteJob, WriterThread};
 
 /// Maximum number of entries that are read on the thread of the caller.
 const MAX_INLINE_READ_ENTRIES: usize = 32;
@@ -141,7 +141,9 @@ impl SqliteStore {
 #[async_trait]
 impl JournalStore for SqliteStore {
     async fn commit(&self, batch: Batch) -> Result<CommitReceipt, StoreError> {
-        self.writer.as_ref().map_err(Clone::clone)?.commit(batch).await
+        let writer = self.writer.as_ref().map_err(Clone::clone)?;
+        let prepared = Box::new(PreparedBatch::new(batch));
+        writer.submit(|reply| WriteJob::Batch(prepared, reply)).await?.result
     }
 
     async fn wait_for_failure(&self) -> StoreError {

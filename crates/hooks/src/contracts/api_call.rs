@@ -1,15 +1,9 @@
-//! One call of the run API: the backend that serves it, and the future that its caller holds.
+//! One call of the run API: the backend that serves it, and its reply.
 
-use std::future::Future;
-use std::marker::PhantomData;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
-
-use capstan_protocol::run_api::{ApiMethod, ApiRequest, ApiResponse};
+use capstan_protocol::run_api::{ApiMethod, ApiRequest, ApiResponse, ModelEvent};
 use capstan_protocol::{ApiError, ApiErrorCode, ModelId};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, future};
 
 /// Single entry point for calls of the run API: from a runner in this process, or from the proxy of a runner elsewhere.
 pub trait RunApiBackend: Send + Sync + 'static {
@@ -20,34 +14,16 @@ pub trait RunApiBackend: Send + Sync + 'static {
     fn default_model(&self) -> ModelId;
 }
 
-/// Reply that is read item by item.
-pub type ApiStream<T> = BoxStream<'static, Result<T, ApiError>>;
+/// Output of a model that was called through the host.
+pub type ModelResultStream = BoxStream<'static, Result<ModelEvent, ApiError>>;
 
 /// Reply to a call.
 #[allow(clippy::large_enum_variant, reason = "a reply is moved once, from the host to the caller")]
 pub enum ApiReply {
     /// One response.
     Response(ApiResponse),
-    /// A response for each item of a stream. Dropping it ends the call.
-    Stream(ApiStream<ApiResponse>),
-}
-
-impl ApiReply {
-    /// Wraps a stream of typed items.
-    pub(super) fn from_stream<T: Send + 'static>(items: ApiStream<T>, wrap: fn(T) -> ApiResponse) -> Self {
-        Self::Stream(items.map_ok(wrap).boxed())
-    }
-
-    /// Typed items of a reply that is a stream.
-    pub(super) fn into_stream<T: Send + 'static>(self, unwrap: fn(ApiResponse) -> Option<T>) -> Option<ApiStream<T>> {
-        match self {
-            Self::Response(_) => None,
-            Self::Stream(items) => {
-                let typed = move |item| future::ready(unwrap(item).ok_or_else(mismatched_reply));
-                Some(items.and_then(typed).boxed())
-            }
-        }
-    }
+    /// Output of a model, event by event. Dropping it ends the call.
+    Stream(ModelResultStream),
 }
 
 /// Method of the run API, as a type.
@@ -56,7 +32,7 @@ pub trait RunApiMethod: Send + Sync + 'static {
     const METHOD: ApiMethod;
     /// Its request.
     type Request: Send + 'static;
-    /// Its response, or the stream of its items.
+    /// Its response, or its stream.
     type Reply: Send + 'static;
 
     /// Converts the typed reply to the form that all methods share.
@@ -66,30 +42,8 @@ pub trait RunApiMethod: Send + Sync + 'static {
     fn from_reply(reply: ApiReply) -> Option<Self::Reply>;
 }
 
-/// Call that was made through the facade. The call is served while the future is polled and ends when it is dropped.
-#[must_use = "a call does nothing until it is awaited"]
-pub struct PendingCall<'a, M> {
-    reply: BoxFuture<'a, Result<ApiReply, ApiError>>,
-    method: PhantomData<fn() -> M>,
-}
-
-impl<'a, M> PendingCall<'a, M> {
-    pub(super) fn new(reply: BoxFuture<'a, Result<ApiReply, ApiError>>) -> Self {
-        Self { reply, method: PhantomData }
-    }
-}
-
-impl<M: RunApiMethod> Future for PendingCall<'_, M> {
-    type Output = Result<M::Reply, ApiError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let reply = ready!(self.reply.poll_unpin(context));
-        Poll::Ready(reply.and_then(|reply| M::from_reply(reply).ok_or_else(mismatched_reply)))
-    }
-}
-
 /// Error for a backend that replies to another method than the called one.
-fn mismatched_reply() -> ApiError {
+pub(super) fn mismatched_reply() -> ApiError {
     ApiError::new(ApiErrorCode::RuntimeError, "the reply belongs to another method")
 }
 
@@ -142,7 +96,7 @@ mod tests {
     async fn k04_facade_reads_the_items_of_a_stream() {
         let items = |_| {
             let events = [ModelEvent::Text("a".to_owned()), ModelEvent::Stop];
-            ApiReply::Stream(stream::iter(events.map(ApiResponse::ModelsStream).map(Ok)).boxed())
+            ApiReply::Stream(stream::iter(events.map(Ok)).boxed())
         };
         let reply = api(items).models.stream(ModelCall::default()).await.unwrap();
         let events: Vec<ModelEvent> = reply.try_collect().await.unwrap();

@@ -9,7 +9,7 @@ mod run_api;
 mod runner;
 mod tool;
 
-pub use api_call::{ApiReply, ApiStream, PendingCall, RunApiBackend, RunApiMethod};
+pub use api_call::{ApiReply, ModelResultStream, RunApiBackend, RunApiMethod};
 pub use capstan_protocol::Artifact;
 pub use capstan_protocol::run_api::{
     ApiMethod, ApiRequest, ApiResponse, ArtifactPart, ChildRunCall, ChildRunOutcome, CommandCall, CursorPage,
@@ -28,8 +28,8 @@ pub use model::{
     collect_api_output, collect_output,
 };
 pub use run_api::{
-    ArtifactsApi, EventsApi, HistoryApi, KnowledgeApi, ModelResultStream, ModelsApi, PlatformApi, PromptApi, RunApi,
-    RunsApi, SessionApi, StateApi, SteeringApi, StorageApi, TapeApi, ToolsApi, methods,
+    ArtifactsApi, EventsApi, HistoryApi, KnowledgeApi, ModelsApi, PlatformApi, PromptApi, RunApi, RunsApi, SessionApi,
+    StateApi, SteeringApi, StorageApi, TapeApi, ToolsApi, methods,
 };
 pub use runner::{ResultStream, Runner};
 pub use tool::{FnTool, Tool, ToolContext, ToolEffect, ToolError};

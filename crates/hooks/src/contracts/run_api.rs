@@ -5,16 +5,14 @@ use std::sync::Arc;
 #[allow(clippy::wildcard_imports, reason = "the facade names nearly every type of the run API")]
 use capstan_protocol::run_api::*;
 use capstan_protocol::{
-    ActionRequest, Artifact, ArtifactId, ChatMessage, Content, EventId, JsonObject, ModelId, ModelOutput, RunId,
-    SessionId, StateScope, StorageArea, ToolCall, ToolOutput, ToolSpec,
+    ActionRequest, ApiError, Artifact, ArtifactId, ChatMessage, Content, EventId, JsonObject, ModelId, ModelOutput,
+    RunId, SessionId, StateScope, StorageArea, ToolCall, ToolOutput, ToolSpec,
 };
+use futures::stream::BoxStream;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::api_call::{ApiReply, ApiStream, PendingCall, RunApiBackend, RunApiMethod};
-
-/// Output of a model that was called through the host.
-pub type ModelResultStream = ApiStream<ModelEvent>;
+use super::api_call::{ApiReply, RunApiBackend, RunApiMethod, mismatched_reply};
 
 macro_rules! define_facade {
     ($(
@@ -30,7 +28,8 @@ macro_rules! define_facade {
     )+) => {
         /// Host API of one run, with its methods in groups. Cheap to clone.
         ///
-        /// Every call is checked against the grant of the run.
+        /// Every call is checked against the grant of the run. A call is served while its future is polled and ends when
+        /// the future is dropped.
         #[derive(Clone)]
         pub struct RunApi {
             /// Run that uses the API.
@@ -65,8 +64,12 @@ macro_rules! define_facade {
             impl $Group {
                 $(
                     $(#[doc = $doc])+
-                    pub fn $call(&self, $($argument: $Argument),*) -> PendingCall<'_, methods::$Method> {
-                        PendingCall::new(self.backend.call(ApiRequest::$Method($build)))
+                    pub async fn $call(
+                        &self,
+                        $($argument: $Argument),*
+                    ) -> Result<reply_type!($kind $Response), ApiError> {
+                        let reply = self.backend.call(ApiRequest::$Method($build)).await?;
+                        methods::$Method::from_reply(reply).ok_or_else(mismatched_reply)
                     }
                 )+
             }
@@ -99,8 +102,12 @@ macro_rules! define_facade {
 }
 
 macro_rules! reply_type {
-    (call $Response:ty) => { $Response };
-    (stream $Item:ty) => { ApiStream<$Item> };
+    (call $Response:ty) => {
+        $Response
+    };
+    (stream $Item:ty) => {
+        BoxStream<'static, Result<$Item, ApiError>>
+    };
 }
 
 macro_rules! into_reply {
@@ -108,7 +115,7 @@ macro_rules! into_reply {
         ApiReply::Response($Variant($reply))
     };
     (stream $reply:ident, $Variant:path) => {
-        ApiReply::from_stream($reply, $Variant)
+        ApiReply::Stream($reply)
     };
 }
 
@@ -120,10 +127,10 @@ macro_rules! from_reply {
         }
     };
     (stream $reply:ident, $Variant:path) => {
-        $reply.into_stream(|item| match item {
-            $Variant(item) => Some(item),
-            _ => None,
-        })
+        match $reply {
+            ApiReply::Stream(events) => Some(events),
+            ApiReply::Response(_) => None,
+        }
     };
 }
 

@@ -253,7 +253,7 @@ async fn k04_a_spawned_call_ends_with_its_run() {
             let has_started = Arc::new(Semaphore::new(0));
             let started = Arc::clone(&has_started);
             let call = tokio::spawn(async move {
-                let mut call = api.tools.call(vec![ToolCall::new("call", "slow", "{}")]);
+                let mut call = Box::pin(api.tools.call(vec![ToolCall::new("call", "slow", "{}")]));
                 assert!((&mut call).now_or_never().is_none());
                 started.add_permits(1);
                 call.await

@@ -45,7 +45,7 @@ pub(crate) async fn perform_action(run: &Run, request: ActionRequest) -> Result<
         }
     };
     let action = begin_action(run, request);
-    if let Err(error) = run.flush().await {
+    if let Err(error) = run.journal.flush().await {
         end_action(
             run,
             &action.id,
@@ -55,7 +55,7 @@ pub(crate) async fn perform_action(run: &Run, request: ActionRequest) -> Result<
     }
     let end = call_channel(run, channel.as_ref(), &action).await;
     end_action(run, &action.id, end.clone());
-    run.flush().await.map_err(|error| store_api_error(&error))?;
+    run.journal.flush().await.map_err(|error| store_api_error(&error))?;
     let runtime_error = |message: String| ApiError::new(ApiErrorCode::RuntimeError, message);
     match end {
         ActionEnd::Done { output } => Ok(output),

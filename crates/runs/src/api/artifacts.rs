@@ -14,6 +14,7 @@ use super::store_api_error;
 use crate::artifacts;
 use crate::payload_size::{PayloadSize, text_size};
 use crate::run::Run;
+use crate::run::call_limiter::CallPermit;
 
 /// Entries read at once.
 const ARTIFACT_SEARCH_PAGE_SIZE: usize = 500;
@@ -27,7 +28,7 @@ impl MethodHandler for ArtifactsDescribe {
         PayloadSize::Arguments(text_size(call.id.as_str()))
     }
 
-    async fn handle(run: &Arc<Run>, call: ArtifactDescribeCall) -> Result<Artifact, ApiError> {
+    async fn handle(run: &Arc<Run>, call: ArtifactDescribeCall, _: CallPermit) -> Result<Artifact, ApiError> {
         find_artifact(run, &call.id).await
     }
 }
@@ -41,7 +42,7 @@ impl MethodHandler for ArtifactsRead {
         PayloadSize::Arguments(text_size(call.id.as_str()))
     }
 
-    async fn handle(run: &Arc<Run>, call: ArtifactReadCall) -> Result<ArtifactPart, ApiError> {
+    async fn handle(run: &Arc<Run>, call: ArtifactReadCall, _: CallPermit) -> Result<ArtifactPart, ApiError> {
         let ArtifactReadCall { id, offset, limit } = call;
         let artifact = find_artifact(run, &id).await?;
         let store = run.environment.tapes.store();
@@ -65,11 +66,11 @@ impl MethodHandler for ArtifactsCreate {
         PayloadSize::Content(text_size(&new.name) + text_size(&new.media_type) + new.content.len() as u64)
     }
 
-    async fn handle(run: &Arc<Run>, new: NewArtifact) -> Result<Artifact, ApiError> {
+    async fn handle(run: &Arc<Run>, new: NewArtifact, _: CallPermit) -> Result<Artifact, ApiError> {
         artifacts::check_artifact(&new)?;
         let (artifact, fact, entry) = artifacts::build_artifact(run, run.next_artifact_id(), new);
         run.append_atomic(vec![fact], vec![entry], None);
-        run.flush().await.map_err(|error| store_api_error(&error))?;
+        run.journal.flush().await.map_err(|error| store_api_error(&error))?;
         Ok(artifact)
     }
 }

@@ -10,6 +10,7 @@ use super::method_handler::MethodHandler;
 use super::required_permission::RequiredPermission;
 use crate::payload_size::{PayloadSize, content_size};
 use crate::run::Run;
+use crate::run::call_limiter::CallPermit;
 use crate::{child_run, nesting};
 
 impl MethodHandler for RunsChild {
@@ -21,7 +22,7 @@ impl MethodHandler for RunsChild {
         PayloadSize::Content(content_size(&call.prompt))
     }
 
-    async fn handle(run: &Arc<Run>, call: ChildRunCall) -> Result<ChildRunOutcome, ApiError> {
+    async fn handle(run: &Arc<Run>, call: ChildRunCall, _: CallPermit) -> Result<ChildRunOutcome, ApiError> {
         nesting::check_nesting(&call.prompt)?;
         child_run::run_child(run, call, super::runner_api).await
     }

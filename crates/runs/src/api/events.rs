@@ -14,6 +14,7 @@ use super::required_permission::RequiredPermission;
 use super::{paging, store_api_error};
 use crate::payload_size::{PayloadSize, text_size};
 use crate::run::Run;
+use crate::run::call_limiter::CallPermit;
 
 impl MethodHandler for EventsGet {
     fn permission(_: &Run, _: &EventGetCall) -> RequiredPermission {
@@ -24,7 +25,7 @@ impl MethodHandler for EventsGet {
         PayloadSize::Arguments(text_size(call.id.as_str()))
     }
 
-    async fn handle(run: &Arc<Run>, call: EventGetCall) -> Result<Box<EventRecord>, ApiError> {
+    async fn handle(run: &Arc<Run>, call: EventGetCall, _: CallPermit) -> Result<Box<EventRecord>, ApiError> {
         let id = call.id;
         let unknown =
             || ApiError::new(ApiErrorCode::NotFound, format!("there is no event {id} that this run can read"));
@@ -54,7 +55,7 @@ impl MethodHandler for EventsPage {
         PayloadSize::Arguments(page_request_size(call))
     }
 
-    async fn handle(run: &Arc<Run>, call: PageRequest) -> Result<CursorPage<EventLogItem>, ApiError> {
+    async fn handle(run: &Arc<Run>, call: PageRequest, _: CallPermit) -> Result<CursorPage<EventLogItem>, ApiError> {
         let (limit, tape) =
             (paging::clamp_limit(call.limit)?, history::resolve_tape(run, call.session.as_ref()).await?);
         let mut cursor = TapeCursor::from_call(ApiMethod::EventsPage, &tape, &call)?;

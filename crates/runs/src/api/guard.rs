@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use capstan_hooks::contracts::{ApiReply, ApiRequest, RunApiBackend, methods};
 use capstan_protocol::{ApiError, ApiErrorCode, ModelId};
-use futures::StreamExt as _;
 use futures::future::BoxFuture;
 
 use super::method_handler::MethodHandler;
 use crate::run::Run;
-use crate::run::call_limiter::{CallPermit, is_foreign_caller};
+use crate::run::call_limiter::CallPermit;
 
 /// API of one run. Every call passes the same checks; permission, size and implementation are defined by its
 /// [`MethodHandler`].
@@ -57,48 +56,28 @@ macro_rules! define_dispatch {
 capstan_protocol::run_api_methods!(define_dispatch);
 
 impl GuardedApi {
-    /// Serves a call, if it is admitted. It ends with the run, even if its caller outlives the run. A reply that is a
-    /// stream counts as in flight until it is dropped.
+    /// Serves a call, if it is admitted. It ends with the run, even if its caller outlives the run.
     async fn serve<M: MethodHandler>(&self, request: M::Request) -> Result<ApiReply, ApiError> {
-        let permit = match self.admit::<M>(&request) {
-            Ok(permit) => permit,
-            Err(error) => return Err(self.run.record_refusal(M::METHOD, error).await),
-        };
-        let reply = self.handle_until_revoked::<M>(request).await?;
-        Ok(match M::into_reply(reply) {
-            reply @ ApiReply::Response(_) => reply,
-            ApiReply::Stream(items) => {
-                let revoked = self.run.call_limiter.revoked.clone().cancelled_owned();
-                ApiReply::Stream(items.take_until(revoked).inspect(move |_| _ = &permit).boxed())
-            }
-        })
-    }
-
-    async fn handle_until_revoked<M: MethodHandler>(&self, request: M::Request) -> Result<M::Reply, ApiError> {
         let (run, limiter) = (&self.run, &self.run.call_limiter);
-        let reply = tokio::select! {
-            biased;
-            () = limiter.revoked.cancelled() => Err(limiter.revocation_error(run).unwrap_or_else(run_ended_error)),
-            reply = M::handle(run, request) => reply,
+        let revocation_error = || limiter.revocation_error(&run.cancel_token).unwrap_or_else(run_ended_error);
+        let reply = match self.admit::<M>(&request) {
+            Err(refusal) => return Err(run.record_refusal(M::METHOD, refusal).await),
+            Ok(permit) => tokio::select! {
+                biased;
+                () = limiter.revoked.cancelled() => Err(revocation_error()),
+                reply = M::handle(run, request, permit) => reply,
+            },
         };
         match reply {
             Err(error) if is_refusal(&error) => Err(run.record_refusal(M::METHOD, error).await),
-            reply => reply,
+            reply => reply.map(M::into_reply),
         }
     }
 
-    /// Checks a call, in this order: the run is active, it is the caller, the request is within the size limit, the
-    /// rate is within its limit, and the grant covers the call.
+    /// Checks a call: first the limits of the run, then the grant.
     fn admit<M: MethodHandler>(&self, request: &M::Request) -> Result<CallPermit, ApiError> {
         let run = &self.run;
-        if let Some(revoked) = run.call_limiter.revocation_error(run) {
-            return Err(revoked);
-        }
-        if is_foreign_caller(run) {
-            return Err(ApiError::new(ApiErrorCode::Unauthorized, "this is the handle of another run"));
-        }
-        run.call_limiter.check_size(M::METHOD, M::payload(run, request))?;
-        let permit = run.acquire_call_permit()?;
+        let permit = run.admit_call(M::METHOD, M::payload(run, request))?;
         M::permission(run, request).check(&run.grant().may)?;
         if self.caller == CallerKind::Tool && M::is_tool_step() {
             // The step would separate the tool's own call from its result.

@@ -17,6 +17,7 @@ use super::required_permission::RequiredPermission;
 use super::{paging, store_api_error};
 use crate::payload_size::{PayloadSize, optional_text_size, text_size};
 use crate::run::Run;
+use crate::run::call_limiter::CallPermit;
 
 /// Maximum number of reads of the tape for one page.
 const MAX_HISTORY_READS: usize = 16;
@@ -30,7 +31,7 @@ impl MethodHandler for HistoryPage {
         PayloadSize::Arguments(page_request_size(call))
     }
 
-    async fn handle(run: &Arc<Run>, call: PageRequest) -> Result<CursorPage<HistoryMessage>, ApiError> {
+    async fn handle(run: &Arc<Run>, call: PageRequest, _: CallPermit) -> Result<CursorPage<HistoryMessage>, ApiError> {
         let (limit, tape) = (paging::clamp_limit(call.limit)?, resolve_tape(run, call.session.as_ref()).await?);
         let mut cursor = TapeCursor::from_call(ApiMethod::HistoryPage, &tape, &call)?;
         let mut items = Vec::new();
@@ -57,7 +58,7 @@ impl MethodHandler for HistorySearch {
         PayloadSize::Arguments(text_size(&call.text))
     }
 
-    async fn handle(run: &Arc<Run>, call: HistorySearchCall) -> Result<Vec<HistoryMessage>, ApiError> {
+    async fn handle(run: &Arc<Run>, call: HistorySearchCall, _: CallPermit) -> Result<Vec<HistoryMessage>, ApiError> {
         let (limit, tape) = (paging::clamp_limit(call.limit)?, resolve_tape(run, call.session.as_ref()).await?);
         let query = Query { kinds: vec![EntryKind::Message], limit: Some(limit), ..Query::search(&call.text) };
         let found = run.environment.tapes.query(&tape, &query).await.map_err(|error| store_api_error(&error))?;

@@ -20,6 +20,7 @@ use super::paging;
 use super::required_permission::RequiredPermission;
 use crate::payload_size::{PayloadSize, optional_text_size, text_size};
 use crate::run::Run;
+use crate::run::call_limiter::CallPermit;
 
 /// Timeout of a source. The first query of a large folder reads all of it.
 const KNOWLEDGE_TIMEOUT: Duration = Duration::from_mins(1);
@@ -35,7 +36,7 @@ impl MethodHandler for KnowledgeList {
         RequiredPermission::AnyKnowledge(KnowledgeOperation::List)
     }
 
-    async fn handle(run: &Arc<Run>, _: EmptyCall) -> Result<Vec<KnowledgeBase>, ApiError> {
+    async fn handle(run: &Arc<Run>, _: EmptyCall, _: CallPermit) -> Result<Vec<KnowledgeBase>, ApiError> {
         let granted = &run.grant().may.knowledge_bases;
         let bases = run.environment.knowledge().iter().map(|(base, _)| base);
         Ok(bases.filter(|base| granted.allows(KnowledgeOperation::List, &base.id)).cloned().collect())
@@ -52,7 +53,7 @@ impl MethodHandler for KnowledgeRetrieve {
         PayloadSize::Arguments(text_size(&call.base) + text_size(&call.question) + cursor)
     }
 
-    async fn handle(run: &Arc<Run>, call: RetrieveCall) -> Result<RetrievedPage, ApiError> {
+    async fn handle(run: &Arc<Run>, call: RetrieveCall, _: CallPermit) -> Result<RetrievedPage, ApiError> {
         let RetrieveCall { base, question, cursor, limit } = call;
         let limit = paging::clamp_limit(limit)?;
         if question.trim().is_empty() {

@@ -8,6 +8,7 @@ use capstan_protocol::ApiError;
 use super::required_permission::RequiredPermission;
 use crate::payload_size::PayloadSize;
 use crate::run::Run;
+use crate::run::call_limiter::CallPermit;
 
 /// Handler of one method: the authority it needs, the size of its request, and its implementation. The files of this
 /// folder contain the handlers by group; the [guard](super::guard) calls them.
@@ -26,6 +27,10 @@ pub(super) trait MethodHandler: RunApiMethod {
         PayloadSize::Arguments(0)
     }
 
-    /// Serves a call that was admitted.
-    fn handle(run: &Arc<Run>, request: Self::Request) -> impl Future<Output = Result<Self::Reply, ApiError>> + Send;
+    /// Serves a call that was admitted. The permit is held until the reply is complete, so a stream takes it along.
+    fn handle(
+        run: &Arc<Run>,
+        request: Self::Request,
+        permit: CallPermit,
+    ) -> impl Future<Output = Result<Self::Reply, ApiError>> + Send;
 }

@@ -11,6 +11,7 @@ use futures::{StreamExt as _, stream};
 use super::hook_api_error;
 use super::token_meter::TokenMeter;
 use crate::run::Run;
+use crate::run::call_limiter::CallPermit;
 use crate::run::open_calls::OpenModelCall;
 
 /// Maximum length of a reply, in bytes: many times the longest reply of any model, and small enough for memory.
@@ -41,6 +42,14 @@ pub(super) struct PendingModelCall {
     bytes: usize,
 }
 
+/// Progress of a reply.
+enum ReplyStep {
+    /// Events for the runner.
+    Chunks(Vec<ModelEvent>),
+    /// The end of the reply. It is recorded.
+    End(Result<(), ApiError>),
+}
+
 impl PendingModelCall {
     pub(super) fn new(run: &Arc<Run>, request: ModelRequest) -> Self {
         let (run, request) = (Arc::clone(run), Arc::new(request));
@@ -48,59 +57,66 @@ impl PendingModelCall {
     }
 
     /// Forwards the provider's events. The call ends exactly once: on the tape, for the hooks, and as an open call. The
-    /// meter counts the forwarded events, until the stream is dropped.
+    /// meter counts the forwarded events, until the stream is dropped. The stream ends with its run, even if its caller
+    /// outlives the run.
     pub(super) fn into_results(
         mut self,
         mut events: ModelStream,
         mut meter: Option<TokenMeter>,
         open_call: Option<OpenModelCall>,
+        permit: CallPermit,
     ) -> ModelResultStream {
-        let end_open_call = move || {
-            if let Some(open_call) = &open_call {
-                open_call.end();
-            }
-        };
         let results = async_stream::stream! {
-            while let Some(event) = events.next().await {
-                match event {
-                    Ok(ModelEvent::Stop) => {
-                        let end = self.finish(Ok(())).await;
-                        end_open_call();
-                        yield end.map(|()| ModelEvent::Stop);
-                        return;
-                    }
-                    Ok(event) => {
-                        self.bytes += event_len(&event);
-                        if self.bytes > MAX_MODEL_REPLY_BYTES {
-                            let message = format!("the answer has more than the {MAX_MODEL_REPLY_BYTES} bytes allowed");
-                            let error = ModelError::new(ModelErrorKind::Broken, message);
-                            let failure = self.fail(&error).await;
-                            end_open_call();
-                            yield Err(failure);
-                            return;
-                        }
-                        self.collect_event(&event).await;
-                        for chunk in split_event(event) {
+            let _in_flight = permit;
+            let revoked = self.run.call_limiter.revoked.clone();
+            loop {
+                let step = tokio::select! {
+                    biased;
+                    () = revoked.cancelled() => return,
+                    step = self.next_step(&mut events) => step,
+                };
+                match step {
+                    ReplyStep::Chunks(chunks) => {
+                        for chunk in chunks {
+                            if revoked.is_cancelled() {
+                                return;
+                            }
                             if let Some(meter) = &mut meter {
                                 meter.record_event(&chunk);
                             }
                             yield Ok(chunk);
                         }
                     }
-                    Err(error) => {
-                        let failure = self.fail(&error).await;
-                        end_open_call();
-                        yield Err(failure);
+                    ReplyStep::End(end) => {
+                        if let Some(open_call) = &open_call {
+                            open_call.end();
+                        }
+                        yield end.map(|()| ModelEvent::Stop);
                         return;
                     }
                 }
             }
-            let error = ModelError::new(ModelErrorKind::Broken, "the model's stream ended before it was complete");
-            let failure = self.fail(&error).await;
-            end_open_call();
-            yield Err(failure);
         };
         results.boxed()
+    }
+
+    /// Collects the provider's next event. At the end of the reply, ends the call.
+    async fn next_step(&mut self, events: &mut ModelStream) -> ReplyStep {
+        let error = match events.next().await {
+            Some(Ok(ModelEvent::Stop)) => return ReplyStep::End(self.finish(Ok(())).await),
+            Some(Ok(event)) => {
+                self.bytes += event_len(&event);
+                if self.bytes <= MAX_MODEL_REPLY_BYTES {
+                    self.collect_event(&event).await;
+                    return ReplyStep::Chunks(split_event(event));
+                }
+                let message = format!("the answer has more than the {MAX_MODEL_REPLY_BYTES} bytes allowed");
+                ModelError::new(ModelErrorKind::Broken, message)
+            }
+            Some(Err(error)) => error,
+            None => ModelError::new(ModelErrorKind::Broken, "the model's stream ended before it was complete"),
+        };
+        ReplyStep::End(Err(self.fail(&error).await))
     }
 
     async fn collect_event(&mut self, event: &ModelEvent) {

@@ -25,6 +25,7 @@ use super::{hook_api_error, image_limit, store_api_error, unauthorized_error};
 use crate::model_call_log;
 use crate::payload_size::{PayloadSize, model_call_size, text_size, tool_specs_size};
 use crate::run::Run;
+use crate::run::call_limiter::CallPermit;
 use crate::run::open_calls::OpenModelCall;
 
 impl MethodHandler for ModelsStream {
@@ -36,8 +37,8 @@ impl MethodHandler for ModelsStream {
         model_call_payload(run, call)
     }
 
-    async fn handle(run: &Arc<Run>, call: ModelCall) -> Result<ModelResultStream, ApiError> {
-        ModelSender { run, operation: ModelOperation::Stream }.open_stream(call).await
+    async fn handle(run: &Arc<Run>, call: ModelCall, permit: CallPermit) -> Result<ModelResultStream, ApiError> {
+        ModelSender { run, operation: ModelOperation::Stream }.open_stream(call, permit).await
     }
 }
 
@@ -50,8 +51,8 @@ impl MethodHandler for ModelsInvoke {
         model_call_payload(run, call)
     }
 
-    async fn handle(run: &Arc<Run>, call: ModelCall) -> Result<ModelOutput, ApiError> {
-        let results = ModelSender { run, operation: ModelOperation::Invoke }.open_stream(call).await?;
+    async fn handle(run: &Arc<Run>, call: ModelCall, permit: CallPermit) -> Result<ModelOutput, ApiError> {
+        let results = ModelSender { run, operation: ModelOperation::Invoke }.open_stream(call, permit).await?;
         collect_api_output(results).await
     }
 }
@@ -65,7 +66,7 @@ impl MethodHandler for ModelsCountTokens {
         model_call_payload(run, call)
     }
 
-    async fn handle(_: &Arc<Run>, call: ModelCall) -> Result<TokenCount, ApiError> {
+    async fn handle(_: &Arc<Run>, call: ModelCall, _: CallPermit) -> Result<TokenCount, ApiError> {
         Ok(TokenCount::estimate(&call))
     }
 }
@@ -79,7 +80,7 @@ impl MethodHandler for ModelsRerank {
         PayloadSize::Content(text_size(&call.query) + call.documents.iter().map(|text| text_size(text)).sum::<u64>())
     }
 
-    async fn handle(_: &Arc<Run>, _: RerankCall) -> Result<Vec<RerankScore>, ApiError> {
+    async fn handle(_: &Arc<Run>, _: RerankCall, _: CallPermit) -> Result<Vec<RerankScore>, ApiError> {
         let message = "no model provider here supports reranking";
         Err(ApiError::new(ApiErrorCode::NotFound, message))
     }
@@ -103,8 +104,8 @@ struct ModelSender<'a> {
 }
 
 impl ModelSender<'_> {
-    /// Calls a model, within the run's budget.
-    async fn open_stream(&self, call: ModelCall) -> Result<ModelResultStream, ApiError> {
+    /// Calls a model, within the run's budget. The call is in flight until its stream ends or is dropped.
+    async fn open_stream(&self, call: ModelCall, permit: CallPermit) -> Result<ModelResultStream, ApiError> {
         let budget = &self.run.budget;
         budget.begin_step().map_err(budget_error)?;
         let sent_text = SentText::of_metered_call(budget, &call);
@@ -112,7 +113,7 @@ impl ModelSender<'_> {
         match self.send_with_fallbacks(call, open_call.as_ref()).await {
             Ok((pending, events)) => {
                 let meter = sent_text.map(|text| TokenMeter::start(budget, text));
-                Ok(pending.into_results(events, meter, open_call))
+                Ok(pending.into_results(events, meter, open_call, permit))
             }
             Err(error) => {
                 if let Some(open_call) = open_call {

@@ -11,6 +11,7 @@ use super::required_permission::RequiredPermission;
 use crate::actions;
 use crate::payload_size::{PayloadSize, json_size, text_size};
 use crate::run::Run;
+use crate::run::call_limiter::CallPermit;
 
 impl MethodHandler for PlatformCall {
     fn permission(run: &Run, request: &ActionRequest) -> RequiredPermission {
@@ -21,7 +22,7 @@ impl MethodHandler for PlatformCall {
         PayloadSize::Arguments(text_size(&request.action) + json_size(&request.arguments))
     }
 
-    async fn handle(run: &Arc<Run>, request: ActionRequest) -> Result<Value, ApiError> {
+    async fn handle(run: &Arc<Run>, request: ActionRequest, _: CallPermit) -> Result<Value, ApiError> {
         actions::perform_action(run, request).await
     }
 }

@@ -12,6 +12,7 @@ use super::hook_api_error;
 use super::method_handler::MethodHandler;
 use super::required_permission::RequiredPermission;
 use crate::run::Run;
+use crate::run::call_limiter::CallPermit;
 
 impl MethodHandler for PromptSystem {
     fn permission(_: &Run, _: &EmptyCall) -> RequiredPermission {
@@ -19,7 +20,7 @@ impl MethodHandler for PromptSystem {
     }
 
     /// Joins the parts of all plugins, the lowest priority first, separated by a blank line; empty ones are skipped.
-    async fn handle(run: &Arc<Run>, _: EmptyCall) -> Result<String, ApiError> {
+    async fn handle(run: &Arc<Run>, _: EmptyCall, _: CallPermit) -> Result<String, ApiError> {
         let args = SystemPromptArgs { prompt: run.prompt.clone(), state: run.state.clone() };
         // The hook is synchronous and reads files: other sessions must not wait for the disk.
         let run = Arc::clone(run);
@@ -41,7 +42,7 @@ impl MethodHandler for PromptContinuation {
         RequiredPermission::Prompt
     }
 
-    async fn handle(run: &Arc<Run>, call: ContinuationCall) -> Result<Option<Content>, ApiError> {
+    async fn handle(run: &Arc<Run>, call: ContinuationCall, _: CallPermit) -> Result<Option<Content>, ApiError> {
         let args = ContinuePromptArgs {
             step: StepNumber(call.step),
             session_id: run.context.conversation.session_id.clone(),

@@ -13,6 +13,7 @@ use super::required_permission::RequiredPermission;
 use super::store_api_error;
 use crate::payload_size::{PayloadSize, text_size};
 use crate::run::Run;
+use crate::run::call_limiter::CallPermit;
 
 /// Key of the session's model in its state.
 const SESSION_MODEL_KEY: &str = "model";
@@ -22,7 +23,7 @@ impl MethodHandler for SessionModel {
         RequiredPermission::AnyModel(ModelOperation::Stream)
     }
 
-    async fn handle(run: &Arc<Run>, _: EmptyCall) -> Result<Option<ModelId>, ApiError> {
+    async fn handle(run: &Arc<Run>, _: EmptyCall, _: CallPermit) -> Result<Option<ModelId>, ApiError> {
         // A child run uses the model of its session.
         let state = run.environment.tapes.store().state(run.journal.session_tape()).await;
         let state = state.map_err(|error| store_api_error(&error))?;
@@ -43,7 +44,7 @@ impl MethodHandler for SessionChooseModel {
         PayloadSize::Arguments(call.model.as_ref().map_or(0, |model| text_size(&model.to_string())))
     }
 
-    async fn handle(run: &Arc<Run>, call: ModelChoiceCall) -> Result<(), ApiError> {
+    async fn handle(run: &Arc<Run>, call: ModelChoiceCall, _: CallPermit) -> Result<(), ApiError> {
         if !run.is_command() {
             let message = "only a person can choose the model of a conversation, with ,model NAME";
             return Err(ApiError::new(ApiErrorCode::InvalidArgument, message));
@@ -54,7 +55,7 @@ impl MethodHandler for SessionChooseModel {
         let (tape, key) = (run.journal.session_tape().clone(), SESSION_MODEL_KEY.to_owned());
         let value = call.model.map_or(Value::Null, |model| json!(model.to_string()));
         run.journal.push(Fact::PutState { tape, key, value });
-        run.flush().await.map_err(|error| store_api_error(&error))
+        run.journal.flush().await.map_err(|error| store_api_error(&error))
     }
 }
 

@@ -15,6 +15,7 @@ use super::required_permission::RequiredPermission;
 use super::{paging, store_api_error};
 use crate::payload_size::{PayloadSize, json_size, optional_text_size, text_size};
 use crate::run::Run;
+use crate::run::call_limiter::CallPermit;
 use crate::state;
 
 impl MethodHandler for StateGet {
@@ -26,7 +27,7 @@ impl MethodHandler for StateGet {
         PayloadSize::Arguments(text_size(&call.key))
     }
 
-    async fn handle(run: &Arc<Run>, call: StateKeyCall) -> Result<Option<Value>, ApiError> {
+    async fn handle(run: &Arc<Run>, call: StateKeyCall, _: CallPermit) -> Result<Option<Value>, ApiError> {
         read_value(run, &call).await
     }
 }
@@ -40,7 +41,7 @@ impl MethodHandler for StateSet {
         PayloadSize::Arguments(text_size(&call.key) + json_size(&call.value))
     }
 
-    async fn handle(run: &Arc<Run>, call: StateSetCall) -> Result<(), ApiError> {
+    async fn handle(run: &Arc<Run>, call: StateSetCall, _: CallPermit) -> Result<(), ApiError> {
         state::set_state(run, call.scope, &JsonObject::from_iter([(call.key, call.value)])).await
     }
 }
@@ -54,7 +55,7 @@ impl MethodHandler for StateList {
         PayloadSize::Arguments(optional_text_size(call.cursor.as_deref()))
     }
 
-    async fn handle(run: &Arc<Run>, call: StateListCall) -> Result<CursorPage<StateEntry>, ApiError> {
+    async fn handle(run: &Arc<Run>, call: StateListCall, _: CallPermit) -> Result<CursorPage<StateEntry>, ApiError> {
         let namespace = readable_namespace(run, call.scope).await?;
         let list = PagedList { method: ApiMethod::StateList, list_key: &namespace };
         let page = paging::list_entries(run, &list, call.cursor.as_deref(), call.limit).await?;
@@ -72,7 +73,7 @@ impl MethodHandler for StateDelete {
         PayloadSize::Arguments(text_size(&call.key))
     }
 
-    async fn handle(run: &Arc<Run>, call: StateKeyCall) -> Result<bool, ApiError> {
+    async fn handle(run: &Arc<Run>, call: StateKeyCall, _: CallPermit) -> Result<bool, ApiError> {
         let was_set = read_value(run, &call).await?.is_some();
         if was_set {
             state::set_state(run, call.scope, &JsonObject::from_iter([(call.key, Value::Null)])).await?;
@@ -91,7 +92,7 @@ async fn read_value(run: &Run, call: &StateKeyCall) -> Result<Option<Value>, Api
 async fn readable_namespace(run: &Run, scope: StateScope) -> Result<String, ApiError> {
     let namespace = state::granted_namespace(run, scope)?;
     if run.journal.has_pending_change(&namespace) {
-        run.flush().await.map_err(|error| store_api_error(&error))?;
+        run.journal.flush().await.map_err(|error| store_api_error(&error))?;
     }
     Ok(namespace)
 }

@@ -11,6 +11,7 @@ use super::method_handler::MethodHandler;
 use super::required_permission::RequiredPermission;
 use super::store_api_error;
 use crate::run::Run;
+use crate::run::call_limiter::CallPermit;
 
 impl MethodHandler for SteeringTake {
     fn permission(_: &Run, _: &EmptyCall) -> RequiredPermission {
@@ -20,7 +21,7 @@ impl MethodHandler for SteeringTake {
     /// Ingests offered messages in order. A message with another binding, or none, gets a turn of its own, because its
     /// authority differs. So does a message whose prompt cannot be built; its turn reports the failure. Later messages
     /// are not ingested before it.
-    async fn handle(run: &Arc<Run>, _: EmptyCall) -> Result<Vec<Content>, ApiError> {
+    async fn handle(run: &Arc<Run>, _: EmptyCall, _: CallPermit) -> Result<Vec<Content>, ApiError> {
         let mut prompts = Vec::new();
         while let Some(offered) = run.steering.next_offered() {
             match run.environment.bindings.resolve(&offered.inbound, offered.own_binding.as_ref()).await {
@@ -45,7 +46,7 @@ impl MethodHandler for SteeringTake {
             }
         }
         if !prompts.is_empty() {
-            run.flush().await.map_err(|error| store_api_error(&error))?;
+            run.journal.flush().await.map_err(|error| store_api_error(&error))?;
         }
         Ok(prompts)
     }

@@ -15,6 +15,7 @@ use super::required_permission::RequiredPermission;
 use super::{paging, store_api_error};
 use crate::payload_size::{PayloadSize, optional_text_size, text_size};
 use crate::run::Run;
+use crate::run::call_limiter::CallPermit;
 use crate::state::commit::{self, STATE_CONFLICT_RETRIES, conflict_error};
 use crate::state_admin::{ContentLocation, RunnerNamespace};
 
@@ -36,7 +37,7 @@ impl MethodHandler for StoragePut {
         PayloadSize::Content(text_size(&call.name) + call.content.len() as u64)
     }
 
-    async fn handle(run: &Arc<Run>, call: StoragePutCall) -> Result<StorageEntry, ApiError> {
+    async fn handle(run: &Arc<Run>, call: StoragePutCall, _: CallPermit) -> Result<StorageEntry, ApiError> {
         let StoragePutCall { area, name, content } = call;
         check_name(&name)?;
         if content.len() as u64 > MAX_STORAGE_ITEM_BYTES {
@@ -71,7 +72,7 @@ impl MethodHandler for StorageGet {
         PayloadSize::Arguments(text_size(&call.name))
     }
 
-    async fn handle(run: &Arc<Run>, call: StorageNameCall) -> Result<StoredContent, ApiError> {
+    async fn handle(run: &Arc<Run>, call: StorageNameCall, _: CallPermit) -> Result<StoredContent, ApiError> {
         let StorageNameCall { area, name } = call;
         let (store, namespace) = (run.environment.tapes.store(), area_namespace(run, area));
         for _ in 0..STATE_CONFLICT_RETRIES {
@@ -96,7 +97,11 @@ impl MethodHandler for StorageList {
         PayloadSize::Arguments(optional_text_size(call.cursor.as_deref()))
     }
 
-    async fn handle(run: &Arc<Run>, call: StorageListCall) -> Result<CursorPage<StorageEntry>, ApiError> {
+    async fn handle(
+        run: &Arc<Run>,
+        call: StorageListCall,
+        _: CallPermit,
+    ) -> Result<CursorPage<StorageEntry>, ApiError> {
         let namespace = area_namespace(run, call.area);
         let list = PagedList { method: ApiMethod::StorageList, list_key: &namespace };
         let page = paging::list_entries(run, &list, call.cursor.as_deref(), call.limit).await?;
@@ -113,7 +118,7 @@ impl MethodHandler for StorageDelete {
         PayloadSize::Arguments(text_size(&call.name))
     }
 
-    async fn handle(run: &Arc<Run>, call: StorageNameCall) -> Result<bool, ApiError> {
+    async fn handle(run: &Arc<Run>, call: StorageNameCall, _: CallPermit) -> Result<bool, ApiError> {
         let StorageNameCall { area, name } = call;
         let namespace = area_namespace(run, area);
         let _change_permit = paging::lock_changes(run).await?;

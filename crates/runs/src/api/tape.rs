@@ -18,6 +18,7 @@ use super::required_permission::RequiredPermission;
 use super::store_api_error;
 use crate::nesting;
 use crate::payload_size::{PayloadSize, content_size, json_size, text_size};
+use crate::run::call_limiter::CallPermit;
 use crate::run::{PendingHandoff, Run};
 
 /// Maximum number of entries in a response: each may be a megabyte.
@@ -33,7 +34,7 @@ impl MethodHandler for TapeView {
         TAPE_READ
     }
 
-    async fn handle(run: &Arc<Run>, _: EmptyCall) -> Result<Vec<ChatMessage>, ApiError> {
+    async fn handle(run: &Arc<Run>, _: EmptyCall, _: CallPermit) -> Result<Vec<ChatMessage>, ApiError> {
         run.ingest_message();
         // Includes pending entries, which are committed before the run acts on the view.
         let view = &run.environment.view;
@@ -51,7 +52,7 @@ impl MethodHandler for TapeHandoff {
         PayloadSize::Arguments(text_size(&call.name) + json_size(&call.state))
     }
 
-    async fn handle(run: &Arc<Run>, call: HandoffCall) -> Result<(), ApiError> {
+    async fn handle(run: &Arc<Run>, call: HandoffCall, _: CallPermit) -> Result<(), ApiError> {
         let HandoffCall { name, state } = call;
         if name.trim().is_empty() {
             return Err(ApiError::new(ApiErrorCode::InvalidArgument, "an anchor needs a name"));
@@ -70,7 +71,7 @@ impl MethodHandler for TapeNote {
         PayloadSize::Arguments(text_size(&call.name) + json_size(&call.data))
     }
 
-    async fn handle(run: &Arc<Run>, call: NoteCall) -> Result<(), ApiError> {
+    async fn handle(run: &Arc<Run>, call: NoteCall, _: CallPermit) -> Result<(), ApiError> {
         let NoteCall { name, data } = call;
         if TapeEventKind::is_reserved_name(&name) {
             let message = format!("events named {name:?} are written by the host alone");
@@ -91,7 +92,7 @@ impl MethodHandler for TapeSay {
         PayloadSize::Content(content_size(&call.content))
     }
 
-    async fn handle(run: &Arc<Run>, call: SayCall) -> Result<(), ApiError> {
+    async fn handle(run: &Arc<Run>, call: SayCall, _: CallPermit) -> Result<(), ApiError> {
         nesting::check_nesting(&call.content)?;
         run.append(EntryDraft::message(&ChatMessage::user(call.content)));
         Ok(())
@@ -103,7 +104,7 @@ impl MethodHandler for TapeReset {
         TAPE_WRITE
     }
 
-    async fn handle(run: &Arc<Run>, call: ResetCall) -> Result<(), ApiError> {
+    async fn handle(run: &Arc<Run>, call: ResetCall, _: CallPermit) -> Result<(), ApiError> {
         let tapes = flushed_tapes(run).await?;
         let tape = run.journal.tape();
         let refuse = |message: &str| Err(ApiError::new(ApiErrorCode::InvalidArgument, message));
@@ -122,7 +123,7 @@ impl MethodHandler for TapeReset {
         for draft in EntryDraft::session_start() {
             run.append(draft);
         }
-        run.flush().await.map_err(|error| store_api_error(&error))
+        run.journal.flush().await.map_err(|error| store_api_error(&error))
     }
 }
 
@@ -131,7 +132,7 @@ impl MethodHandler for TapeInfo {
         TAPE_READ
     }
 
-    async fn handle(run: &Arc<Run>, _: EmptyCall) -> Result<TapeSummary, ApiError> {
+    async fn handle(run: &Arc<Run>, _: EmptyCall, _: CallPermit) -> Result<TapeSummary, ApiError> {
         let tapes = flushed_tapes(run).await?;
         let name = run.journal.tape();
         let last_anchor =
@@ -154,7 +155,7 @@ impl MethodHandler for TapeAnchors {
         TAPE_READ
     }
 
-    async fn handle(run: &Arc<Run>, call: AnchorsCall) -> Result<Vec<TapeEntry>, ApiError> {
+    async fn handle(run: &Arc<Run>, call: AnchorsCall, _: CallPermit) -> Result<Vec<TapeEntry>, ApiError> {
         let tapes = flushed_tapes(run).await?;
         let slice = TapeSlice {
             kinds: vec![EntryKind::Anchor],
@@ -176,7 +177,7 @@ impl MethodHandler for TapeSearch {
         PayloadSize::Arguments(text_size(&call.text))
     }
 
-    async fn handle(run: &Arc<Run>, call: TapeSearchCall) -> Result<Vec<TapeEntry>, ApiError> {
+    async fn handle(run: &Arc<Run>, call: TapeSearchCall, _: CallPermit) -> Result<Vec<TapeEntry>, ApiError> {
         let tapes = flushed_tapes(run).await?;
         let kinds = vec![EntryKind::Message, EntryKind::ToolCall, EntryKind::ToolResult, EntryKind::Anchor];
         let query = Query { kinds, limit: Some(call.limit.min(MAX_TAPE_ENTRIES_READ)), ..Query::search(&call.text) };

@@ -120,7 +120,7 @@ impl<'a> ToolStep<'a> {
         }
         self.is_committing = true;
         let (run, positions) = (self.run(), std::mem::take(&mut self.uncommitted));
-        self.pending.push(async move { StepEvent::Committed(positions, run.flush().await) }.boxed());
+        self.pending.push(async move { StepEvent::Committed(positions, run.journal.flush().await) }.boxed());
     }
 
     async fn emit_results(&mut self, positions: Vec<usize>) {

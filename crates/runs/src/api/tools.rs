@@ -27,6 +27,7 @@ use super::tool_step::ToolStep;
 use super::{build_run_api, hook_api_error, store_api_error, unauthorized_error};
 use crate::payload_size::{PayloadSize, json_size, text_size, tool_calls_size};
 use crate::run::Run;
+use crate::run::call_limiter::CallPermit;
 use crate::{nesting, spill};
 
 /// Maximum number of calls of a step.
@@ -41,7 +42,7 @@ impl MethodHandler for ToolsList {
         RequiredPermission::Nothing
     }
 
-    async fn handle(run: &Arc<Run>, _: EmptyCall) -> Result<Arc<[ToolSpec]>, ApiError> {
+    async fn handle(run: &Arc<Run>, _: EmptyCall, _: CallPermit) -> Result<Arc<[ToolSpec]>, ApiError> {
         let (tools, specs) = (ToolCaller(Arc::clone(run)), run.environment.tools.specs());
         let is_granted = |spec: &&ToolSpec| {
             let is_available = tools.tool(spec.name.as_str()).is_some();
@@ -65,7 +66,7 @@ impl MethodHandler for ToolsDetail {
         PayloadSize::Arguments(text_size(&call.name))
     }
 
-    async fn handle(run: &Arc<Run>, call: ToolDetailCall) -> Result<ToolSpec, ApiError> {
+    async fn handle(run: &Arc<Run>, call: ToolDetailCall, _: CallPermit) -> Result<ToolSpec, ApiError> {
         let name = call.name;
         let tool = ToolCaller(Arc::clone(run)).tool(&name).map(|tool| tool.spec());
         tool.ok_or_else(|| ApiError::new(ApiErrorCode::NotFound, format!("there is no tool {name}")))
@@ -85,7 +86,7 @@ impl MethodHandler for ToolsCall {
         PayloadSize::Content(tool_calls_size(&step.calls))
     }
 
-    async fn handle(run: &Arc<Run>, step: ToolStepCall) -> Result<Vec<ToolOutput>, ApiError> {
+    async fn handle(run: &Arc<Run>, step: ToolStepCall, _: CallPermit) -> Result<Vec<ToolOutput>, ApiError> {
         let (tools, mut calls) = (ToolCaller(Arc::clone(run)), step.calls);
         check_calls(&calls)?;
         assign_unique_ids(&mut calls);
@@ -95,7 +96,7 @@ impl MethodHandler for ToolsCall {
         if tools.has_effects(&calls) {
             // A call with effects must not be repeated after a crash, so its record is durable first. A read-only call
             // may be repeated and does not wait for the disk.
-            run.flush().await.map_err(|error| store_api_error(&error))?;
+            run.journal.flush().await.map_err(|error| store_api_error(&error))?;
         }
         ToolStep::new(&tools, &calls).execute().await
     }
@@ -114,7 +115,7 @@ impl MethodHandler for ToolsCommand {
         PayloadSize::Arguments(text_size(&call.raw) + json_size(&call.arguments))
     }
 
-    async fn handle(run: &Arc<Run>, call: CommandCall) -> Result<ToolOutput, ApiError> {
+    async fn handle(run: &Arc<Run>, call: CommandCall, _: CallPermit) -> Result<ToolOutput, ApiError> {
         let tools = ToolCaller(Arc::clone(run));
         let Some(tool) = tools.tool(&call.name).cloned() else {
             return Err(ApiError::new(ApiErrorCode::NotFound, format!("there is no command {}", call.name)));
@@ -125,7 +126,7 @@ impl MethodHandler for ToolsCommand {
         // Durable before the command runs: an interrupted command must not be repeated after a crash.
         let start = CommandStart { raw: call.raw.clone(), name: name.clone() };
         run.append(TapeEvent::CommandStart(start).into());
-        run.flush().await.map_err(|error| store_api_error(&error))?;
+        run.journal.flush().await.map_err(|error| store_api_error(&error))?;
         let mut record = CommandGuard { tools: &tools, raw: call.raw, name, started_at: Instant::now(), output: None };
         let output = tools.call_tool(ApiMethod::ToolsCommand, tool.as_ref(), call.arguments).await;
         let output = spill::shorten_command_output(output);
@@ -149,7 +150,7 @@ impl MethodHandler for ToolsRefuseCommand {
         PayloadSize::Arguments(text_size(&call.raw) + text_size(&call.reason))
     }
 
-    async fn handle(run: &Arc<Run>, call: CommandRefusalCall) -> Result<(), ApiError> {
+    async fn handle(run: &Arc<Run>, call: CommandRefusalCall, _: CallPermit) -> Result<(), ApiError> {
         // Without the step lock, this event could be mistaken for the end of a command that is running.
         let _step = StepGuard::acquire(run).await?;
         let CommandRefusalCall { raw, reason } = call;

@@ -233,14 +233,13 @@ impl Journal {
         self.lock().facts.extend(facts);
     }
 
-    /// Commits all pending facts, durably. If the caller is dropped, as a cancelled run is, the commit completes
-    /// detached.
+    /// Commits all pending facts, durably.
     pub(crate) async fn flush(self: &Arc<Self>) -> Result<(), StoreError> {
         let is_synced = |pending: &PendingFacts| pending.facts.is_empty() && !pending.is_unsynced;
         if is_synced(&self.lock()) {
             return Ok(());
         }
-        self.flush_with(Vec::new()).await.map(drop)
+        self.flush_with(CommitDurability::Durable, Vec::new(), Vec::new()).await.map(drop)
     }
 
     /// Writes all pending facts without waiting for the disk. Only for facts that may be lost in a power failure, because
@@ -249,26 +248,15 @@ impl Journal {
         if self.lock().facts.is_empty() {
             return Ok(());
         }
-        self.flush_with_durability(CommitDurability::Ordered, Vec::new(), Vec::new()).await.map(drop)
+        self.flush_with(CommitDurability::Ordered, Vec::new(), Vec::new()).await.map(drop)
     }
 
     /// Commits all pending facts and then `final_facts`, and returns the outputs of the latter. They do not become
     /// pending facts, so that a detached commit cannot include them.
-    pub async fn flush_with(self: &Arc<Self>, final_facts: Vec<Fact>) -> Result<Vec<FactOutput>, StoreError> {
-        self.flush_with_durability(CommitDurability::Durable, Vec::new(), final_facts).await
-    }
-
-    /// Like [`flush_with`](Self::flush_with), if all preconditions hold. Otherwise nothing is committed, and the
-    /// pending facts stay pending.
-    pub(crate) async fn flush_with_preconditions(
-        self: &Arc<Self>,
-        preconditions: Vec<BatchPrecondition>,
-        final_facts: Vec<Fact>,
-    ) -> Result<Vec<FactOutput>, StoreError> {
-        self.flush_with_durability(CommitDurability::Durable, preconditions, final_facts).await
-    }
-
-    async fn flush_with_durability(
+    ///
+    /// If a precondition does not hold, nothing is committed, and the pending facts stay pending. If the caller is
+    /// dropped, as a cancelled run is, the commit completes detached.
+    pub async fn flush_with(
         self: &Arc<Self>,
         durability: CommitDurability,
         preconditions: Vec<BatchPrecondition>,

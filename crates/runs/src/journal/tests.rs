@@ -2,7 +2,8 @@ use std::sync::Arc;
 
 use capstan_protocol::{Clock, EntryId, RunId, TapeName};
 use capstan_tape::{
-    Batch, EntryDraft, Fact, FactOutput, Fence, JournalStore as _, MemoryStore, NewTape, TapeRepository, TapeSlice,
+    Batch, CommitDurability, EntryDraft, Fact, FactOutput, Fence, JournalStore as _, MemoryStore, NewTape,
+    TapeRepository, TapeSlice,
 };
 use futures::FutureExt as _;
 use serde_json::json;
@@ -43,7 +44,7 @@ async fn x01_a_detached_commit_does_not_include_the_end_of_the_turn() {
     assert!(Box::pin(journal.flush()).now_or_never().is_none());
     drop(other_commit);
     let last = journal.stamped_entry_fact(&run, EntryDraft::event("last", json!({})));
-    let outputs = journal.flush_with(vec![last]).await.unwrap();
+    let outputs = journal.flush_with(CommitDurability::Durable, Vec::new(), vec![last]).await.unwrap();
     assert_eq!(outputs, [FactOutput::Entry(EntryId(2))]);
     assert_eq!(store.read(&tape, &TapeSlice::all()).await.unwrap().len(), 2);
 }

@@ -67,7 +67,7 @@ pub(crate) async fn handle_result(run: &Run, result: RunResult) -> Vec<StreamEve
         ResultVerdict::Accept(result) => {
             let stream_events = apply_result(run, result).await;
             if run.progress().result_validator.should_commit() {
-                fail_on_store_error(run, run.flush().await);
+                fail_on_store_error(run, run.journal.flush().await);
             }
             stream_events
         }
@@ -111,7 +111,7 @@ async fn apply_result(run: &Run, result: RunResult) -> Vec<StreamEvent> {
             let output = run.environment.options.secret_masker.mask_output(output);
             let steps = run.progress().runner_tool_calls.complete(&call_id, output.clone());
             run.append_entries(steps);
-            fail_on_store_error(run, run.flush().await);
+            fail_on_store_error(run, run.journal.flush().await);
             vec![StreamEvent::ToolResult { call_id, name, output }]
         }
         ResultBody::StateUpdated { state, .. } if state.len() as u64 > run.grant().state_limits.keys => {

@@ -81,11 +81,7 @@ impl CallLimiter {
     }
 
     /// Reason why no call is admitted any more, if there is one.
-    pub(crate) fn revocation_error(&self, run: &Run) -> Option<ApiError> {
-        self.revocation_error_for(&run.cancel_token)
-    }
-
-    fn revocation_error_for(&self, cancel_token: &CancellationToken) -> Option<ApiError> {
+    pub(crate) fn revocation_error(&self, cancel_token: &CancellationToken) -> Option<ApiError> {
         let message = match self.lock_state().end_status {
             Some(RunStatus::Timeout) => "the deadline of this run has passed",
             Some(RunStatus::Cancelled) => "this run was cancelled",
@@ -98,7 +94,7 @@ impl CallLimiter {
     }
 
     /// Refuses a request that is too large.
-    pub(crate) fn check_size(&self, method: ApiMethod, size: PayloadSize) -> Result<(), ApiError> {
+    fn check_size(&self, method: ApiMethod, size: PayloadSize) -> Result<(), ApiError> {
         let (bytes, max_bytes) = match size {
             PayloadSize::Arguments(bytes) => (bytes, self.limits.payload_bytes),
             PayloadSize::Content(bytes) => (bytes, self.limits.content_bytes),
@@ -135,9 +131,18 @@ impl CallLimiter {
 }
 
 impl Run {
-    /// Admits a call, within the limits of rate and concurrency.
-    pub(crate) fn acquire_call_permit(self: &Arc<Self>) -> Result<CallPermit, ApiError> {
-        self.call_limiter.count_call()?;
+    /// Admits a call if, in this order, the run is active, it is the caller, the request is within the size limit, and
+    /// the call is within the limits of rate and concurrency.
+    pub(crate) fn admit_call(self: &Arc<Self>, method: ApiMethod, size: PayloadSize) -> Result<CallPermit, ApiError> {
+        let limiter = &self.call_limiter;
+        if let Some(revoked) = limiter.revocation_error(&self.cancel_token) {
+            return Err(revoked);
+        }
+        if is_foreign_caller(self) {
+            return Err(ApiError::new(ApiErrorCode::Unauthorized, "this is the handle of another run"));
+        }
+        limiter.check_size(method, size)?;
+        limiter.count_call()?;
         Ok(CallPermit(Arc::clone(self)))
     }
 
@@ -211,7 +216,7 @@ pub(crate) fn with_caller<T>(run: &Arc<Run>, work: impl FnOnce() -> T) -> T {
 
 /// Returns true if another run is known to be the caller. The caller is unknown in a task that a runner has spawned:
 /// there the handle alone identifies the run.
-pub(crate) fn is_foreign_caller(run: &Arc<Run>) -> bool {
+fn is_foreign_caller(run: &Arc<Run>) -> bool {
     CALLER.try_with(|caller| !Arc::ptr_eq(caller, run)).unwrap_or(false)
 }
 
@@ -243,9 +248,9 @@ mod tests {
         let (limiter, cancel_token) =
             (CallLimiter::new(ApiLimits::default(), Duration::from_mins(1)), CancellationToken::new());
         tokio::time::advance(Duration::from_millis(60_900)).await;
-        assert_eq!(limiter.revocation_error_for(&cancel_token), None, "the orchestrator ends the run first");
+        assert_eq!(limiter.revocation_error(&cancel_token), None, "the orchestrator ends the run first");
         tokio::time::advance(Duration::from_millis(100)).await;
-        assert_eq!(limiter.revocation_error_for(&cancel_token).unwrap().code, ApiErrorCode::DeadlineExceeded);
+        assert_eq!(limiter.revocation_error(&cancel_token).unwrap().code, ApiErrorCode::DeadlineExceeded);
     }
 
     #[tokio::test(start_paused = true)]

@@ -250,11 +250,6 @@ impl Run {
         progress.usage = Some(progress.usage.take().unwrap_or_default().plus(usage));
     }
 
-    /// Commits all pending entries and facts, durably.
-    pub(crate) async fn flush(&self) -> Result<(), StoreError> {
-        self.journal.flush().await
-    }
-
     /// Writes all pending entries to the tape, so that they can be read. The write is durable if the runner can pass
     /// what it reads to others without the host: ids that a power cut took back would be assigned again.
     pub(crate) async fn flush_before_read(&self) -> Result<(), StoreError> {
@@ -310,9 +305,9 @@ impl Run {
 
     /// Commits a handoff. The messages that it names need their ids first.
     async fn commit_handoff(&self, handoff: PendingHandoff) -> Result<(), StoreError> {
-        self.flush().await?;
+        self.journal.flush().await?;
         self.append_handoff(&handoff);
-        self.flush().await
+        self.journal.flush().await
     }
 
     /// Appends the anchor of a handoff. It names the messages that the run ingested, so that views show them after it.

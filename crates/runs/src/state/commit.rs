@@ -2,7 +2,7 @@
 //! all of them together: a change is committed only if the namespace has not changed since its quota was checked.
 
 use capstan_protocol::{ApiError, ApiErrorCode};
-use capstan_tape::{BatchPrecondition, Fact, StoreError};
+use capstan_tape::{BatchPrecondition, CommitDurability, Fact, StoreError};
 
 use crate::api_error::store_api_error;
 use crate::run::Run;
@@ -25,7 +25,7 @@ pub(crate) async fn commit_if_unchanged(
     facts: Vec<Fact>,
 ) -> Result<bool, ApiError> {
     let precondition = BatchPrecondition::NamespaceRevision { namespace: namespace.to_owned(), revision };
-    match run.journal.flush_with_preconditions(vec![precondition], facts).await {
+    match run.journal.flush_with(CommitDurability::Durable, vec![precondition], facts).await {
         Ok(_) => Ok(true),
         Err(StoreError::NamespaceChanged { .. }) => Ok(false),
         Err(error) => Err(store_api_error(&error)),

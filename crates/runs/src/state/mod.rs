@@ -4,8 +4,8 @@ pub(crate) mod commit;
 
 use capstan_protocol::{ApiError, ApiErrorCode, JsonObject, StateScope};
 use capstan_tape::{
-    EntryDraft, Fact, FactOutput, KeyValueRecord, NamespaceRecord, QuotaUpdate, StateChange, StateKeyChange,
-    StoreError, TapeEvent,
+    CommitDurability, EntryDraft, Fact, FactOutput, KeyValueRecord, NamespaceRecord, QuotaUpdate, StateChange,
+    StateKeyChange, StoreError, TapeEvent,
 };
 use serde_json::{Value, json};
 
@@ -49,7 +49,8 @@ pub(crate) fn granted_namespace(run: &Run, scope: StateScope) -> Result<String, 
 pub(crate) async fn set_state(run: &Run, scope: StateScope, values: &JsonObject) -> Result<(), ApiError> {
     let mut change = build_state_change(run, scope, values)?;
     change.accepted_entry = run.journal.stamped_entry(run.id(), change.accepted_entry);
-    let outputs = run.journal.flush_with(vec![Fact::UpdateWithinQuota(Box::new(change))]).await;
+    let facts = vec![Fact::UpdateWithinQuota(Box::new(change))];
+    let outputs = run.journal.flush_with(CommitDurability::Durable, Vec::new(), facts).await;
     match outputs.map_err(|error| store_api_error(&error))?.as_slice() {
         [FactOutput::WithinQuota(false)] => Err(state_quota_error(run, scope)),
         _ => Ok(()),
@@ -63,7 +64,7 @@ pub(crate) async fn set_state_deferred(run: &Run, scope: StateScope, values: &Js
     let to_api_error = |error: StoreError| store_api_error(&error);
     if run.journal.has_pending_change(&change.namespace) {
         // The quota check below needs the present totals.
-        run.flush().await.map_err(to_api_error)?;
+        run.journal.flush().await.map_err(to_api_error)?;
     }
     let store = run.environment.tapes.store();
     let record = store.namespace(&change.namespace).await.map_err(to_api_error)?;

@@ -26,7 +26,8 @@ use capstan_protocol::{
 };
 use capstan_runs::{Journal, RunReport};
 use capstan_tape::{
-    Batch, CommitReceipt, EntryDraft, Fact, FactOutput, NewOutbound, RunStatus, StoreError, TapeRepository,
+    Batch, CommitDurability, CommitReceipt, EntryDraft, Fact, FactOutput, NewOutbound, RunStatus, StoreError,
+    TapeRepository,
 };
 use capstan_turn::{TurnError, TurnReport};
 use futures::FutureExt as _;
@@ -191,7 +192,7 @@ impl TurnCloser {
             async {
                 let order_guard = acquire_close_order(close_order.as_ref()).await;
                 let committed = if let Some(journal) = &journal {
-                    journal.flush_with(facts.clone()).await
+                    journal.flush_with(CommitDurability::Durable, Vec::new(), facts.clone()).await
                 } else {
                     let batch = Batch { facts: facts.clone(), ..Batch::new() };
                     self.tapes.commit(batch).await.map(|committed| committed.outputs)

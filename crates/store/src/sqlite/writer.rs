@@ -41,21 +41,27 @@ const MAX_GROUP_BATCHES: usize = 256;
 type CommitResult = Result<CommitReceipt, StoreError>;
 
 /// Queued job with the channel for its reply.
-enum WriteJob {
+pub(super) enum WriteJob {
     Batch(Box<PreparedBatch>, oneshot::Sender<CommitReply>),
     Index(IndexUpdate, oneshot::Sender<Result<(), StoreError>>),
 }
 
 /// Batch with the columns that were encoded beforehand.
-struct PreparedBatch {
+pub(super) struct PreparedBatch {
     batch: Batch,
     encoded: EncodedBatch,
 }
 
+impl PreparedBatch {
+    pub(super) fn new(batch: Batch) -> Self {
+        Self { encoded: EncodedBatch::from_batch(&batch), batch }
+    }
+}
+
 /// Reply to a batch. Carries the batch back so that the caller drops it: freeing it on the writer thread would delay
 /// every session.
-struct CommitReply {
-    result: CommitResult,
+pub(super) struct CommitReply {
+    pub(super) result: CommitResult,
     prepared: Box<PreparedBatch>,
 }
 
@@ -87,12 +93,6 @@ impl WriterThread {
         Ok(Self { jobs: Some(jobs), thread: Some(thread), failure })
     }
 
-    /// Writes a batch and returns when its durability is reached.
-    pub(super) async fn commit(&self, batch: Batch) -> CommitResult {
-        let prepared = Box::new(PreparedBatch { encoded: EncodedBatch::from_batch(&batch), batch });
-        self.submit(|reply| WriteJob::Batch(prepared, reply)).await?.result
-    }
-
     /// Waits until the writer has failed permanently, and returns the error.
     pub(super) async fn wait_for_failure(&self) -> StoreError {
         let mut watch = self.failure.clone();
@@ -109,7 +109,8 @@ impl WriterThread {
         self.submit(|reply| WriteJob::Index(update, reply)).await?
     }
 
-    async fn submit<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> WriteJob) -> Result<T, StoreError> {
+    /// Queues a job and waits for its reply. The reply to a batch comes when its durability is reached.
+    pub(super) async fn submit<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> WriteJob) -> Result<T, StoreError> {
         let stopped = || StoreError::io("write to the database", "the writer thread has stopped");
         let (sender, reply) = oneshot::channel();
         let jobs = self.jobs.as_ref().ok_or_else(stopped)?;
