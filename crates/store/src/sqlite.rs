@@ -16,6 +16,7 @@ mod encoded_batch;
 mod error;
 #[cfg_attr(not(feature = "fail-points"), path = "sqlite/no_fail_point.rs")]
 mod fail_point;
+mod file_guard;
 mod in_flight;
 mod key_value;
 mod lock_probe;

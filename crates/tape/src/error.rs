@@ -155,6 +155,20 @@ pub enum StoreError {
         /// Message of the operating system or database.
         detail: String,
     },
+    /// The files of the store are no longer those that were opened. The batch may be lost. The store rejects all writes
+    /// until it is reopened.
+    #[error("{what} is not the file that was opened: {detail}")]
+    #[code(StoreReplaced)]
+    FilesReplaced {
+        /// File that changed.
+        what: String,
+        /// Description of the change.
+        detail: String,
+    },
+    /// The writer of the store has stopped because of a defect. The store rejects all writes until it is reopened.
+    #[error("the writer of the store has stopped")]
+    #[code(StoreStopped)]
+    WriterStopped,
     /// The disk, the file system or the database failed.
     #[error("{what}: {detail}")]
     #[code(StoreFailed)]

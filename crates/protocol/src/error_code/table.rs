@@ -255,6 +255,12 @@ error_codes! {
     /// The database can be read but not written.
     StoreReadOnly { id: "store-read-only", exit: Store, owner: Store,
         hint: "make the home directory and its files writable for this user, or set CAPSTAN_HOME to another directory" }
+    /// The files of the store were removed, moved or replaced while they were in use.
+    StoreReplaced { id: "store-replaced", exit: Store, owner: Store,
+        hint: "stop all processes of the home directory, check which files are there, then start again; docs/operations.md describes restoring" }
+    /// The part of Capstan that writes to the store has stopped.
+    StoreStopped { id: "store-stopped", exit: Store, owner: Store,
+        hint: "restart Capstan; events in progress are recovered. Please report the panic message as a defect" }
     /// The data was written by a newer version of Capstan.
     StoreTooNew { id: "store-too-new", exit: Store, owner: Store,
         hint: "use the version of Capstan that wrote the data, or a newer one" }

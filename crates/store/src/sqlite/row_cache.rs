@@ -33,16 +33,17 @@ pub(super) struct RowCache {
 }
 
 impl RowCache {
-    /// Clears the cache if another connection has committed. Must be called after a write transaction has begun, when
+    /// Clears the cache if another connection has committed, and returns true then. Must be called after a write transaction has begun, when
     /// no other connection can commit.
-    pub(super) fn invalidate_if_changed(&mut self, connection: &Connection) -> Result<()> {
+    pub(super) fn invalidate_if_changed(&mut self, connection: &Connection) -> Result<bool> {
         let mut statement = connection.prepare_cached("PRAGMA data_version")?;
         let version = statement.query_row([], |row| row.get(0))?;
-        if version != self.data_version {
+        let has_changed = version != self.data_version;
+        if has_changed {
             self.clear();
             self.data_version = version;
         }
-        Ok(())
+        Ok(has_changed)
     }
 
     /// Clears the cache.

@@ -1,16 +1,19 @@
 //! Syncs of the write-ahead log.
 //!
 //! `SQLite` writes commits to its log without syncing it. The writer syncs the log itself: before it replies to a
-//! durable commit, and soon after commits that only promise order, which do not wait for the disk.
+//! durable commit, and soon after commits that only promise order, which do not wait for the disk. A sync counts only if
+//! the files are still those of the database ([`file_guard`](super::file_guard)).
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use capstan_tape::StoreError;
 use rusqlite::Connection;
+use rusqlite::config::DbConfig;
 use tokio::sync::watch;
+
+use super::file_guard::{FileChange, FileGuard, sidecar};
 
 /// Maximum delay of a sync that no caller waits for. A durable commit usually follows within this time, and one sync
 /// serves both.
@@ -20,10 +23,11 @@ const MAX_SYNC_DELAY: Duration = Duration::from_millis(10);
 pub(super) struct WalSyncer {
     path: PathBuf,
     file: File,
+    guard: FileGuard,
     /// Time of the first commit that is not synced and that no caller waits for.
     unsynced_since: Option<Instant>,
-    /// First failed sync, after which no commit is allowed: the disk may have lost earlier writes, and a later sync
-    /// would not report that.
+    /// First permanent failure, after which no commit is allowed. After a failed sync the disk may have lost earlier
+    /// writes, and a later sync would not report that.
     failure_watch: watch::Sender<Option<StoreError>>,
 }
 
@@ -31,14 +35,14 @@ impl WalSyncer {
     /// Opens the log of a database. The connection must have read something, so that the log exists.
     pub(super) fn open(connection: &Connection, database: &Path) -> Result<Self, StoreError> {
         // The log is next to the file that symbolic links lead to. SQLite reports no path that is not UTF-8.
-        let mut path = OsString::from(connection.path().map_or(database, Path::new));
-        path.push("-wal");
-        let path = PathBuf::from(path);
+        let database = connection.path().map_or(database, Path::new);
+        let path = sidecar(database, "-wal");
         let file = File::open(&path).map_err(|error| StoreError::io(format!("open {}", path.display()), error))?;
-        Ok(Self { path, file, unsynced_since: None, failure_watch: watch::Sender::new(None) })
+        let guard = FileGuard::open(database)?;
+        Ok(Self { path, file, guard, unsynced_since: None, failure_watch: watch::Sender::new(None) })
     }
 
-    /// Watch for a failed sync.
+    /// Watch for a permanent failure.
     pub(super) fn failure_watch(&self) -> watch::Receiver<Option<StoreError>> {
         self.failure_watch.subscribe()
     }
@@ -57,18 +61,37 @@ impl WalSyncer {
         self.unsynced_since.map(|since| since + MAX_SYNC_DELAY)
     }
 
-    /// Makes all commits durable.
-    pub(super) fn sync(&mut self) -> Result<(), StoreError> {
+    /// Makes all commits of the connection durable.
+    pub(super) fn sync(&mut self, connection: &Connection) -> Result<(), StoreError> {
         self.unsynced_since = None;
         if let Some(failure) = self.failure() {
             return Err(failure);
         }
         self.file.sync_data().map_err(|error| {
             let (what, detail) = (self.path.display().to_string(), error.to_string());
-            let failure = StoreError::SyncFailed { what, detail };
-            tracing::error!(error = %failure, "the log could not be synced");
-            self.failure_watch.send_replace(Some(failure.clone()));
-            failure
-        })
+            self.fail(StoreError::SyncFailed { what, detail })
+        })?;
+        self.guard.check().map_err(|change| self.fail_replaced(connection, &change))
+    }
+
+    /// Records a permanent failure and returns it.
+    pub(super) fn fail(&mut self, failure: StoreError) -> StoreError {
+        tracing::error!(error = %failure, "the store refuses all further writes");
+        self.failure_watch.send_replace(Some(failure.clone()));
+        failure
+    }
+
+    /// Fails because the files changed, and keeps the log from the database that took the place of the open one.
+    fn fail_replaced(&mut self, connection: &Connection, change: &FileChange) -> StoreError {
+        let mut detail = change.detail.clone();
+        if change.is_other_database {
+            if let Err(error) = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
+                tracing::error!(%error, "the log may be written to the database when it is closed");
+            }
+            if let Some(log) = self.guard.set_log_aside() {
+                detail = format!("{detail}; the log of the previous database is now {}", log.display());
+            }
+        }
+        self.fail(StoreError::FilesReplaced { what: change.path.display().to_string(), detail })
     }
 }

@@ -28,6 +28,7 @@ use super::encoded_batch::EncodedBatch;
 use super::error::store_error;
 use super::fail_point;
 use super::row_cache::RowCache;
+use super::schema;
 use super::search::{self, IndexChunk};
 use super::sql_rows::SqlRows;
 use super::statement_cache::StatementCache;
@@ -44,6 +45,9 @@ type CommitResult = Result<CommitReceipt, StoreError>;
 pub(super) enum WriteJob {
     Batch(Box<PreparedBatch>, oneshot::Sender<CommitReply>),
     Index(IndexUpdate, oneshot::Sender<Result<(), StoreError>>),
+    /// Defect of the thread.
+    #[cfg(test)]
+    Panic,
 }
 
 /// Batch with the columns that were encoded beforehand.
@@ -99,8 +103,8 @@ impl WriterThread {
         let failure = watch.wait_for(Option::is_some).await.ok().and_then(|failure| failure.clone());
         match failure {
             Some(failure) => failure,
-            // The thread has ended without a failure.
-            None => std::future::pending().await,
+            // The thread has ended without a failure: it panicked.
+            None => StoreError::WriterStopped,
         }
     }
 
@@ -111,7 +115,7 @@ impl WriterThread {
 
     /// Queues a job and waits for its reply. The reply to a batch comes when its durability is reached.
     pub(super) async fn submit<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> WriteJob) -> Result<T, StoreError> {
-        let stopped = || StoreError::io("write to the database", "the writer thread has stopped");
+        let stopped = || StoreError::WriterStopped;
         let (sender, reply) = oneshot::channel();
         let jobs = self.jobs.as_ref().ok_or_else(stopped)?;
         jobs.send(job(sender)).await.map_err(|_| stopped())?;
@@ -154,6 +158,8 @@ fn run_writer(connection: &Connection, path: &Path, wal: WalSyncer, options: Sql
                     committer.write_group(std::mem::take(&mut group));
                     let _ = reply.send(committer.in_transaction(|committer| committer.apply_index_update(update)));
                 }
+                #[cfg(test)]
+                WriteJob::Panic => panic!("requested by a test"),
             }
             if group.len() < max_batches {
                 next = queue.jobs.try_recv().ok();
@@ -267,7 +273,7 @@ impl GroupCommitter<'_> {
             }
             return;
         }
-        let synced = self.wal.sync();
+        let synced = self.wal.sync(self.connection);
         for (reply, sender) in after_sync {
             match &synced {
                 Ok(()) => send_reply(reply, sender),
@@ -287,7 +293,7 @@ impl GroupCommitter<'_> {
         if self.wal.sync_deadline().is_none() {
             return Ok(());
         }
-        self.wal.sync()
+        self.wal.sync(self.connection)
     }
 
     /// Commits a group. An error means that nothing was written.
@@ -318,7 +324,7 @@ impl GroupCommitter<'_> {
             return Err(failure);
         }
         let written = self.begin_transaction().and_then(|()| {
-            self.cache.invalidate_if_changed(self.connection).map_err(|error| store_error(self.path, &error))?;
+            self.notice_other_connections()?;
             let output = work(self)?;
             self.execute("COMMIT")?;
             Ok(output)
@@ -332,6 +338,19 @@ impl GroupCommitter<'_> {
                 tracing::error!(%error, "a failed transaction could not be rolled back");
             }
         })
+    }
+
+    /// Clears the cache if another connection has committed. Fails for good if it migrated the database to a schema
+    /// that this program does not know.
+    fn notice_other_connections(&mut self) -> Result<(), StoreError> {
+        let failed = |error: rusqlite::Error| store_error(self.path, &error);
+        if !self.cache.invalidate_if_changed(self.connection).map_err(failed)? {
+            return Ok(());
+        }
+        match schema::check_version(self.connection, self.path) {
+            Err(error @ StoreError::SchemaTooNew { .. }) => Err(self.wal.fail(error)),
+            checked => checked.map(drop),
+        }
     }
 
     /// Begins a transaction. Syncs earlier commits before it waits for the write lock while another process
@@ -421,4 +440,22 @@ impl GroupCommitter<'_> {
 fn send_reply(reply: CommitReply, sender: oneshot::Sender<CommitReply>) {
     // The caller may have dropped its future; the commit stands regardless.
     let _undelivered = sender.send(reply);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sqlite::schema;
+
+    #[tokio::test]
+    async fn x07_panic_of_the_thread_is_a_permanent_failure() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("capstan.db");
+        let connection = schema::open_writer(&path, SqliteOptions::default()).unwrap();
+        let writer = WriterThread::start(connection, path, SqliteOptions::default()).unwrap();
+        assert!(writer.jobs.as_ref().unwrap().send(WriteJob::Panic).await.is_ok());
+        assert_eq!(writer.wait_for_failure().await, StoreError::WriterStopped);
+        assert_eq!(writer.update_index(IndexUpdate::Clear).await.unwrap_err(), StoreError::WriterStopped);
+        assert!(!StoreError::WriterStopped.is_transient());
+    }
 }

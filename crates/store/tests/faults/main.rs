@@ -8,6 +8,7 @@ mod busy;
 mod clock;
 mod durability;
 mod fence;
+mod files;
 mod full;
 mod power;
 mod process;
