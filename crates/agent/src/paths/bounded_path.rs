@@ -14,6 +14,8 @@ use rustix::io::Errno;
 const FILE_OPEN_FLAGS: OFlags = OFlags::CLOEXEC.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 /// Permissions of new files and folders, before the umask.
 const NEW_FILE_MODE: u32 = 0o666;
+/// Permissions of a temporary file until it has those of the file it replaces.
+const PRIVATE_FILE_MODE: u32 = 0o600;
 const NEW_DIR_MODE: u32 = 0o777;
 
 /// Timeout and poll interval for the lock of a folder.
@@ -93,7 +95,7 @@ impl BoundedPath {
         if let Some(stat) = &existing {
             check_regular(stat)?;
         }
-        let (temp_name, file) = create_temp_file(folder)?;
+        let (temp_name, file) = create_temp_file(folder, existing.as_ref())?;
         let result = write_content(file, content, existing.as_ref())
             .and_then(|()| Ok(rustix::fs::renameat(folder, temp_name.as_str(), folder, name)?));
         if let Err(error) = result {
@@ -175,13 +177,14 @@ fn check_regular(stat: &Stat) -> Result<()> {
     }
 }
 
-/// Creates a file in the folder under an unused name.
-fn create_temp_file(folder: &OwnedFd) -> Result<(String, File)> {
+/// Creates a file in the folder under an unused name; private if it is to replace an existing file, which may be.
+fn create_temp_file(folder: &OwnedFd, existing: Option<&Stat>) -> Result<(String, File)> {
+    let mode = Mode::from_raw_mode(existing.map_or(NEW_FILE_MODE, |_| PRIVATE_FILE_MODE));
     let flags = FILE_OPEN_FLAGS | OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
     let mut number = std::process::id();
     loop {
         let name = format!(".capstan-{number}.new");
-        match rustix::fs::openat(folder, name.as_str(), flags, Mode::from_raw_mode(NEW_FILE_MODE)) {
+        match rustix::fs::openat(folder, name.as_str(), flags, mode) {
             Ok(file) => return Ok((name, File::from(file))),
             Err(Errno::EXIST) => number = number.wrapping_add(1),
             Err(error) => return Err(error.into()),
@@ -189,11 +192,28 @@ fn create_temp_file(folder: &OwnedFd) -> Result<(String, File)> {
     }
 }
 
-/// Writes and syncs a file, with the permissions of the file it replaces.
+/// Writes and syncs a file. It gets the permissions of the file it replaces before it has any content.
 fn write_content(mut file: File, content: &[u8], existing: Option<&Stat>) -> Result<()> {
-    file.write_all(content)?;
     if let Some(existing) = existing {
         rustix::fs::fchmod(&file, Mode::from_raw_mode(existing.st_mode & 0o7777))?;
     }
+    file.write_all(content)?;
     file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn x06_temporary_file_that_replaces_a_file_is_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = OwnedFd::from(File::open(dir.path()).unwrap());
+        std::fs::write(dir.path().join("private.env"), "KEY=1").unwrap();
+        let existing = rustix::fs::statat(&folder, "private.env", AtFlags::empty()).unwrap();
+        let (_, file) = create_temp_file(&folder, Some(&existing)).unwrap();
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    }
 }

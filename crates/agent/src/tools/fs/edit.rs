@@ -42,7 +42,7 @@ pub(super) fn edit_file(context: FileToolContext<'_>, arguments: &FileEditArgs) 
         )));
     }
     let text = String::from_utf8(bytes).map_err(|_| ToolError::new(format!("{path} is not UTF-8 text")))?;
-    let edited = EditResult::apply(&text, arguments).map_err(|reason| ToolError::new(format!("{path}: {reason}")))?;
+    let edited = EditResult::apply(&text, arguments, MAX_EDIT_FILE_BYTES).map_err(|reason| ToolError::new(format!("{path}: {reason}")))?;
     target.write_locked(&lock, edited.text.as_bytes()).map_err(failed)?;
     let count_note = match edited.positions.len() {
         1 => String::new(),
@@ -62,7 +62,7 @@ struct EditResult {
 }
 
 impl EditResult {
-    fn apply(text: &str, edit: &FileEditArgs) -> Result<Self, String> {
+    fn apply(text: &str, edit: &FileEditArgs, max_bytes: u64) -> Result<Self, String> {
         if edit.old.is_empty() {
             return Err("the text to replace is empty; fs.write writes a whole file".to_owned());
         }
@@ -85,6 +85,12 @@ impl EditResult {
             _ if edit.replace_all => Ok(()),
             count => Err(format!("the text to replace occurs {count} times; include more context, or set replace_all")),
         }?;
+        // Checked before the text is built: many occurrences and a long replacement can exceed the memory.
+        let removed = positions.len() as u128 * old.len() as u128;
+        let added = positions.len() as u128 * new.len() as u128;
+        if text.len() as u128 - removed + added > u128::from(max_bytes) {
+            return Err(format!("the edited file would be larger than the {max_bytes} bytes allowed"));
+        }
         Ok(Self { text: text.replace(&old, &new), old, new, positions })
     }
 }

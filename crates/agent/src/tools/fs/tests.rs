@@ -189,6 +189,22 @@ fn a04_ambiguous_edit_is_refused_and_changes_nothing() {
 }
 
 #[test]
+fn x06_edit_that_would_exceed_the_size_limit_is_refused() {
+    let text = "a".repeat(1 << 20);
+    let files = FileFixture::new().with_file("a.txt", &text);
+    let edit = |new: String| {
+        let edit = FileEditArgs { path: "a.txt".to_owned(), old: "a".to_owned(), new, replace_all: true };
+        output_text(edit_file(files.tool_context(&files.workspace()), &edit))
+    };
+    let refused = edit("b".repeat(100_000)).unwrap_err();
+    assert!(refused.contains("would be larger than the 16777216 bytes allowed"), "{refused}");
+    assert!(edit("b".repeat(17)).is_err());
+    assert_eq!(file_text(files.path("a.txt")), text, "the file is unchanged");
+    edit("b".repeat(16)).unwrap();
+    assert_eq!(files.path("a.txt").metadata().unwrap().len(), 16 << 20);
+}
+
+#[test]
 fn a04_crlf_file_can_be_edited_with_the_lines_as_shown() {
     let files = FileFixture::new().with_file("dos.txt", "one\r\ntwo\r\nthree\r\n");
     files.edit("dos.txt", "one\ntwo", "1\n2").unwrap();

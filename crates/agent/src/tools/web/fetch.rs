@@ -55,8 +55,6 @@ pub(super) struct FetchedPage {
     pub(super) url: Url,
     /// Content of the page.
     pub(super) content: PageContent,
-    /// The page is longer than the part that was read.
-    pub(super) is_truncated: bool,
     /// Status reported by the server, unless it is a success.
     pub(super) problem: Option<String>,
 }
@@ -217,7 +215,7 @@ async fn read_page(url: Url, mut response: Response) -> Result<FetchedPage, Stri
     let content = content.map_err(|error| error.to_string())?;
     let problem = (!status.is_success()).then(|| format!("the server answered {status}"));
     match (content, problem) {
-        (Ok(content), problem) => Ok(FetchedPage { url, content, is_truncated, problem }),
+        (Ok(content), problem) => Ok(FetchedPage { url, content, problem }),
         // The server's status matters more than the form of its page.
         (Err(_), Some(problem)) => Err(problem),
         (Err(reason), None) => Err(reason),

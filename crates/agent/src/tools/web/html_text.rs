@@ -1,7 +1,7 @@
 //! Conversion of HTML to Markdown text.
 //!
-//! One pass over the tokens, without a tree: deeply nested pages cannot exhaust the stack, and the time is linear in the
-//! length of the page.
+//! One pass over the tokens, without a tree: deeply nested pages cannot exhaust the stack, the time is linear in the
+//! length of the page, and the length of the text is limited.
 
 use html5gum::{DefaultEmitter, HtmlString, StartTag, Token, Tokenizer};
 use reqwest::Url;
@@ -45,21 +45,45 @@ const PARAGRAPH_TAGS: &[&str] = &[
 /// Elements that start on a new line.
 const LINE_TAGS: &[&str] = &["br", "tr", "dt", "dd", "figcaption", "summary", "option", "legend", "caption", "li"];
 
-/// Converts a page to text; `base` resolves its links.
-pub(super) fn html_to_markdown(base: &Url, html: &str) -> String {
+/// Maximum length of a link target; text with a longer one is written without its target.
+const MAX_LINK_BYTES: usize = 2048;
+
+/// Text of a page.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct MarkdownText {
+    /// Markdown.
+    pub(super) text: String,
+    /// The page has more text than the maximum length.
+    pub(super) is_truncated: bool,
+}
+
+/// Converts a page to a text of about `max_bytes` at most; `base` resolves its links.
+pub(super) fn html_to_markdown(base: &Url, html: &str, max_bytes: usize) -> MarkdownText {
     let mut emitter = DefaultEmitter::default();
     // The content of elements such as script and title is not markup.
     emitter.naively_switch_states(true);
-    let mut converter = HtmlConverter { base, writer: MarkdownWriter::default(), skipped: None };
+    let mut converter = HtmlConverter { base: link_base(base), writer: MarkdownWriter::new(max_bytes), skipped: None };
     for Ok(token) in Tokenizer::new_with_emitter(html, emitter) {
         converter.handle_token(&token);
+        if converter.writer.is_full() {
+            break;
+        }
     }
-    converter.writer.finish()
+    let is_truncated = converter.writer.is_full();
+    MarkdownText { text: converter.writer.finish(), is_truncated }
+}
+
+/// Returns the part of a page's URL that relative links depend on, unless it is too long to be part of a target.
+fn link_base(url: &Url) -> Option<Url> {
+    let mut base = url.clone();
+    base.set_query(None);
+    Some(base).filter(|base| base.as_str().len() <= MAX_LINK_BYTES)
 }
 
 /// Conversion of one page.
-struct HtmlConverter<'a> {
-    base: &'a Url,
+struct HtmlConverter {
+    /// Base of relative links; without it they have no target.
+    base: Option<Url>,
     writer: MarkdownWriter,
     /// Element that is being dropped.
     skipped: Option<SkippedElement>,
@@ -71,7 +95,7 @@ struct SkippedElement {
     open: usize,
 }
 
-impl HtmlConverter<'_> {
+impl HtmlConverter {
     fn handle_token(&mut self, token: &Token<()>) {
         match token {
             Token::StartTag(tag) => self.start_element(tag),
@@ -157,10 +181,12 @@ impl HtmlConverter<'_> {
     /// Resolves the target of a link, if it is another page.
     fn resolve_link(&self, href: &str) -> Option<Url> {
         let href = href.trim();
-        if href.is_empty() || href.starts_with('#') {
+        if href.is_empty() || href.starts_with('#') || href.len() > MAX_LINK_BYTES {
             return None;
         }
-        self.base.join(href).ok().filter(|url| matches!(url.scheme(), "http" | "https" | "mailto"))
+        let url = Url::options().base_url(self.base.as_ref()).parse(href).ok()?;
+        let is_page = matches!(url.scheme(), "http" | "https" | "mailto");
+        Some(url).filter(|url| is_page && url.as_str().len() <= MAX_LINK_BYTES)
     }
 }
 

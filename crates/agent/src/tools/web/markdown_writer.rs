@@ -1,7 +1,8 @@
 //! Writer of Markdown text that knows where lines, quotes, lists and links start and end.
 //!
 //! Line breaks and spaces are held back until the next text, so that blocks without text leave no trace. Nesting is
-//! counted, not recursed into, and indentation is capped, so that the output is linear in the input.
+//! counted, not recursed into. Markers and link targets can be longer than the markup that produces them, so the length
+//! of the text is limited while it is written.
 
 use reqwest::Url;
 
@@ -12,6 +13,8 @@ const MAX_SHOWN_NESTING: usize = 10;
 #[derive(Debug, Default)]
 pub(super) struct MarkdownWriter {
     out: String,
+    /// Length in bytes from which on nothing more is written.
+    max_bytes: usize,
     /// Line breaks before the next text.
     pending_breaks: usize,
     /// A space is pending before the next word.
@@ -39,6 +42,16 @@ struct OpenLink {
 }
 
 impl MarkdownWriter {
+    /// Creates a writer of at most `max_bytes`, exceeded by no more than the markers of one line and one link target.
+    pub(super) fn new(max_bytes: usize) -> Self {
+        Self { max_bytes, ..Self::default() }
+    }
+
+    /// Returns true once the text has reached its maximum length.
+    pub(super) fn is_full(&self) -> bool {
+        self.out.len() >= self.max_bytes
+    }
+
     /// Returns the finished text.
     pub(super) fn finish(self) -> String {
         self.out.trim().to_owned()
@@ -47,6 +60,9 @@ impl MarkdownWriter {
     /// Appends text; white space is collapsed, except in preformatted text.
     pub(super) fn push_text(&mut self, text: &str) {
         for character in text.chars() {
+            if self.is_full() {
+                return;
+            }
             let is_first = std::mem::take(&mut self.is_pre_start);
             match character {
                 // Soft hyphens are not part of the word.
@@ -86,6 +102,9 @@ impl MarkdownWriter {
             self.needs_space = false;
             let blank_depth = self.quote_depth.min(self.line_quote_depth);
             for _ in 1..self.pending_breaks {
+                if self.is_full() {
+                    break;
+                }
                 self.out.push('\n');
                 self.push_quote_marks(blank_depth);
                 self.out.truncate(self.out.trim_end_matches(' ').len());

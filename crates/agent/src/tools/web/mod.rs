@@ -68,8 +68,8 @@ pub(super) fn fetch(options: WebOptions) -> FnTool {
 fn render_page(page: fetch::FetchedPage, chars: usize, secrets: &SecretMasker) -> ToolOutput {
     let content = match page.content {
         PageContent::Image(content) => content,
-        PageContent::Text(mut text) => {
-            if page.is_truncated {
+        PageContent::Text { mut text, is_truncated } => {
+            if is_truncated {
                 // The text was cut at an arbitrary position and may end with part of a secret.
                 secrets.mask_fragment(&mut text);
                 text.push_str("\n[the page is longer than the part that was read]");

@@ -10,11 +10,19 @@ use crate::tools::image;
 /// Number of bytes inspected for the page's type and encoding.
 const PAGE_SNIFF_BYTES: usize = 1024;
 
+/// Maximum length of the text of a page.
+const MAX_PAGE_TEXT_BYTES: usize = 5 * 1024 * 1024;
+
 /// Content of a page.
 #[derive(Debug)]
 pub(super) enum PageContent {
     /// Text, converted from HTML if necessary.
-    Text(String),
+    Text {
+        /// Text of the page.
+        text: String,
+        /// The page has more text.
+        is_truncated: bool,
+    },
     /// Image for a model.
     Image(Content),
 }
@@ -40,7 +48,11 @@ pub(super) fn parse_page(url: &Url, kind: &str, bytes: &[u8], is_truncated: bool
         return Err(format!("the page is {description}, not text; save it to a file with curl in bash"));
     }
     let text = decode_text(kind, &prefix, bytes);
-    Ok(PageContent::Text(if is_html { html_text::html_to_markdown(url, &text) } else { text }))
+    if !is_html {
+        return Ok(PageContent::Text { text, is_truncated });
+    }
+    let markdown = html_text::html_to_markdown(url, &text, MAX_PAGE_TEXT_BYTES);
+    Ok(PageContent::Text { text: markdown.text, is_truncated: is_truncated || markdown.is_truncated })
 }
 
 fn is_text(essence: &str) -> bool {

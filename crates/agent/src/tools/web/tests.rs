@@ -76,7 +76,7 @@ async fn fetch_error(fetcher: &PageFetcher, url: &str) -> String {
 
 async fn fetch_text(fetcher: &PageFetcher, url: &str) -> String {
     match fetcher.fetch_page(url).await.unwrap().content {
-        PageContent::Text(text) => text,
+        PageContent::Text { text, .. } => text,
         PageContent::Image(content) => panic!("{content:?}"),
     }
 }
@@ -327,8 +327,7 @@ fn x06_page_is_never_cut_through_a_secret() {
     let secrets = SecretMasker::new([PAGE_SECRET.to_owned()]);
     let page = |text: String, is_truncated| FetchedPage {
         url: Url::parse("https://example.com/").unwrap(),
-        content: PageContent::Text(text),
-        is_truncated,
+        content: PageContent::Text { text, is_truncated },
         problem: None,
     };
     for chars in 101..132 {
@@ -343,6 +342,13 @@ fn x06_page_is_never_cut_through_a_secret() {
     assert!(shown.ends_with("x [masked]\n[the page is longer than the part that was read]"), "{shown}");
 }
 
+/// Converts a page whose text is shorter than the maximum length.
+fn to_markdown(base: &Url, html: &str) -> String {
+    let markdown = html_text::html_to_markdown(base, html, 1 << 20);
+    assert!(!markdown.is_truncated);
+    markdown.text
+}
+
 #[test]
 fn a04_html_becomes_text_with_structure_and_links() {
     let base = Url::parse("https://example.com/docs/").unwrap();
@@ -353,7 +359,7 @@ fn a04_html_becomes_text_with_structure_and_links() {
         <ul><li>first<li>second<ol><li>inner</li></ol></li></ul>\
         <pre>let x =\n    &lt;1&gt;;</pre><table><tr><th>k</th><th>v</th></tr><tr><td>1</td><td>2</td></tr></table>\
         <img src=x alt='A cat'><noscript>no</noscript> 1 < 2</body></html>";
-    let text = html_text::html_to_markdown(&base, html);
+    let text = to_markdown(&base, html);
     assert_eq!(
         text,
         "A & B\n\n## Head line\n\nOne two\nthree [a link](https://example.com/x?a=1&b=2), top click.\n\n\
@@ -378,19 +384,19 @@ fn a04_malformed_and_deeply_nested_pages_are_converted() {
         "</pre></ul></a>",
         "<title>",
     ] {
-        html_text::html_to_markdown(&base, html);
+        to_markdown(&base, html);
     }
     let links = format!("{}text{}", "<a href=x>".repeat(100_000), "</a>".repeat(100_000));
-    assert_eq!(html_text::html_to_markdown(&base, &links), "[text](https://example.com/x)");
+    assert_eq!(to_markdown(&base, &links), "[text](https://example.com/x)");
     let blank = format!("<pre>{}</pre>{}", "\n".repeat(100_000), "<p>".repeat(100_000));
-    assert!(html_text::html_to_markdown(&base, &blank).ends_with("```"));
+    assert!(to_markdown(&base, &blank).ends_with("```"));
     let deep = "<ul><li><a href=x>".repeat(20_000);
-    assert!(html_text::html_to_markdown(&base, &deep).contains('-'));
-    assert_eq!(html_text::html_to_markdown(&base, &"<div>".repeat(100_000)), "");
+    assert!(to_markdown(&base, &deep).contains('-'));
+    assert_eq!(to_markdown(&base, &"<div>".repeat(100_000)), "");
     let quotes = format!("{}deep{}", "<blockquote>".repeat(20_000), "</blockquote>".repeat(20_000));
-    assert_eq!(html_text::html_to_markdown(&base, &quotes), format!("{}deep", "> ".repeat(10)));
+    assert_eq!(to_markdown(&base, &quotes), format!("{}deep", "> ".repeat(10)));
     let attributes = format!("<p {}>text", "a=1 b ".repeat(20_000));
-    assert_eq!(html_text::html_to_markdown(&base, &attributes), "text");
+    assert_eq!(to_markdown(&base, &attributes), "text");
 }
 
 /// Fragments of HTML with the text of each.
@@ -428,8 +434,36 @@ const HTML_RESULTS: &[(&str, &str)] = &[
 ];
 
 #[test]
+fn x06_short_markup_cannot_produce_an_unlimited_text() {
+    let base = Url::parse("https://example.com/").unwrap();
+    let pages = [
+        format!("<a href={}>x</a>", "y".repeat(2000)).repeat(1000),
+        format!("{}<pre>x{}x", "<blockquote>".repeat(10), "\n".repeat(1_000_000)),
+        format!("<ol start=9223372036854775807>{}", "<li>".repeat(100_000)),
+        "<h6>x".repeat(100_000),
+        "text ".repeat(100_000),
+    ];
+    for page in pages {
+        let markdown = html_text::html_to_markdown(&base, &page, 100_000);
+        assert!(markdown.is_truncated, "{}", &page[..20]);
+        assert!((99_000..103_000).contains(&markdown.text.len()), "{}: {}", &page[..20], markdown.text.len());
+    }
+}
+
+#[test]
+fn x06_link_targets_of_excessive_length_are_omitted() {
+    let far = Url::parse(&format!("https://example.com/{}/", "y".repeat(60_000))).unwrap();
+    let links = "<a href=near>near</a> <a href=/root>root</a> <a href=https://example.com/x>far</a>";
+    assert_eq!(to_markdown(&far, links), "near root [far](https://example.com/x)");
+    let queried = Url::parse(&format!("https://example.com/dir/?{}", "q".repeat(60_000))).unwrap();
+    assert_eq!(to_markdown(&queried, "<a href=near>near</a>"), "[near](https://example.com/dir/near)");
+    let long = format!("<a href=/{}>long</a>", "z".repeat(3000));
+    assert_eq!(to_markdown(&queried, &long), "long");
+}
+
+#[test]
 fn character_references_are_decoded() {
-    let decode = |html| html_text::html_to_markdown(&Url::parse("https://example.com/").unwrap(), html);
+    let decode = |html| to_markdown(&Url::parse("https://example.com/").unwrap(), html);
     assert_eq!(decode("a &lt; b &amp;&amp; c &#8364; &#x20AC; &euro;"), "a < b && c € € €");
     assert_eq!(decode("x & y &unknown; &#0; &#xffffff; &"), "x & y &unknown; \u{fffd} \u{fffd} &");
 }
@@ -438,7 +472,7 @@ fn character_references_are_decoded() {
 fn a04_results_for_html_fragments_are_pinned() {
     let base = Url::parse("https://example.com/").unwrap();
     for (html, expected) in HTML_RESULTS {
-        let actual = html_text::html_to_markdown(&base, html);
+        let actual = to_markdown(&base, html);
         assert_eq!(actual, *expected, "{html}");
     }
 }
