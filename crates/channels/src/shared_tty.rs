@@ -115,7 +115,9 @@ mod tests {
             (true, "last\n"),
         ] {
             if is_note {
-                tty.note_writer(&mut seen).write_all(text.as_bytes()).unwrap();
+                // `write_all` does not write an empty text at all.
+                let written = tty.note_writer(&mut seen).write(text.as_bytes()).unwrap();
+                assert_eq!(written, text.len());
             } else {
                 tty.reply_writer(&mut seen).write_all(text.as_bytes()).unwrap();
             }

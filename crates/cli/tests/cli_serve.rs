@@ -242,20 +242,23 @@ fn c02_sigterm_rejects_new_lines_and_lets_running_turns_finish() {
 }
 
 #[test]
-fn x01_sigterm_cancels_turns_after_the_grace_period() {
-    let barrier = ReplyBarrier::new();
-    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("one two").with_barrier(&barrier)]);
-    let fixture = CliFixture::with_model(&server).set("CAPSTAN_STOP_GRACE_SECONDS", "0");
-    let mut stdio = StdioServer::start(&fixture);
-    stdio.send_line(&stdio_request(1, "s", "hello"));
-    wait_for_barrier(&barrier);
-    stdio.signal("INT");
-    let answer = stdio.recv_line();
-    assert_eq!((&answer["id"], &answer["outcome"]), (&json!(1), &json!("cancelled")));
-    assert!(answer["text"].as_str().unwrap().contains("the run was cancelled"), "as documented: {answer}");
-    stdio.wait_for_exit().succeeded();
-    assert_eq!(fixture.outcomes(), (1, 0), "accepted and settled");
-    fixture.assert_undamaged();
+fn x01_signals_cancel_turns_after_the_grace_period() {
+    for signal in ["TERM", "INT", "HUP"] {
+        let barrier = ReplyBarrier::new();
+        let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("one two").with_barrier(&barrier)]);
+        let fixture = CliFixture::with_model(&server).set("CAPSTAN_STOP_GRACE_SECONDS", "0");
+        let mut stdio = StdioServer::start(&fixture);
+        stdio.send_line(&stdio_request(1, "s", "hello"));
+        wait_for_barrier(&barrier);
+        stdio.signal(signal);
+        stdio.wait_for_stderr("running turns have 0 s to finish");
+        let answer = stdio.recv_line();
+        assert_eq!((&answer["id"], &answer["outcome"]), (&json!(1), &json!("cancelled")), "after {signal}");
+        assert!(answer["text"].as_str().unwrap().contains("the run was cancelled"), "as documented: {answer}");
+        stdio.wait_for_exit().succeeded();
+        assert_eq!(fixture.outcomes(), (1, 0), "accepted and settled, after {signal}");
+        fixture.assert_undamaged();
+    }
 }
 
 #[test]

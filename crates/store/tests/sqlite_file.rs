@@ -73,11 +73,15 @@ fn d11_new_database_is_in_wal_mode_and_has_the_application_id() {
     assert_eq!(pragma("user_version").unwrap(), i64::from(SqliteStore::SCHEMA_VERSION).into());
 }
 
-#[test]
-fn database_at_version_0_is_migrated() {
+#[tokio::test]
+async fn database_at_version_0_is_migrated() {
     let (_directory, path) = temp_database();
     Connection::open(&path).unwrap().pragma_update(None, "application_id", 0x4350_5354).unwrap();
-    drop(SqliteStore::open(&path).unwrap());
+    let (store, tape) = (SqliteStore::open(&path).unwrap(), name("t"));
+    store.commit(messages(&tape, &["one"])).await.unwrap();
+    assert_eq!(texts(&all(&store, &tape).await), ["one"]);
+    assert_eq!(store.verify().await.unwrap(), []);
+    drop(store);
     let version = Connection::open(&path).unwrap().pragma_query_value(None, "user_version", |row| row.get(0));
     assert_eq!(version, Ok(SqliteStore::SCHEMA_VERSION));
 }

@@ -99,13 +99,13 @@ async fn h04_panic_is_the_failure_of_its_hook() {
         hooks.on(ResolveSession, panic_when_polled);
     });
     let failure = runtime([waiting]).call_first::<ResolveSession>(&resolve_session_args()).await.err().unwrap();
-    assert_eq!(failure.reason, HookErrorReason::Panic("while waiting".to_owned()));
+    assert_eq!(failure.to_string(), "resolve_session of plugin reckless panicked: while waiting");
 
     let called = plugin("reckless", |hooks| {
         hooks.on(ResolveSession, panic_when_called);
     });
     let failure = runtime([called]).call_first::<ResolveSession>(&resolve_session_args()).await.err().unwrap();
-    assert_eq!(failure.reason, HookErrorReason::Panic("when called".to_owned()));
+    assert_eq!(failure.to_string(), "resolve_session of plugin reckless panicked: when called");
 }
 
 #[test]

@@ -171,7 +171,9 @@ async fn c02_a_host_stops_while_a_task_waits_for_its_channels() {
     let waiting_host = host.clone();
     let ended = tokio::spawn(async move { waiting_host.wait_for_channels().await });
     tokio::task::yield_now().await;
+    let started_at = Instant::now();
     host.stop().await.unwrap();
+    assert_eq!(started_at.elapsed(), Duration::ZERO, "the channel stops at once, not at the deadline");
     assert_eq!(ended.await.unwrap(), []);
 }
 

@@ -58,6 +58,7 @@ mod tests {
             ("gpt-5.2-2025-12-11", Some("none")),
             ("gpt-5-codex", Some("low")),
             ("gpt-5.3-codex", Some("low")),
+            ("o1", Some("low")),
             ("o3", Some("low")),
             ("o4-mini", Some("low")),
             ("gpt-5-pro", None),
@@ -73,7 +74,8 @@ mod tests {
             (Some("low"), Some("high")),
             "other levels are passed on"
         );
-        assert!(always_reasons("google/gemini-3-pro-preview") && always_reasons("openai/o3"));
+        assert!(always_reasons("google/gemini-3-pro-preview") && always_reasons("google/gemini-2.5-pro"));
+        assert!(always_reasons("openai/o3"));
         assert!(always_reasons("openai/gpt-5-pro") && always_reasons("openai/gpt-5.2-pro"));
         assert!(
             !always_reasons("openai/gpt-4o")
