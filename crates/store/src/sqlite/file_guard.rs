@@ -73,7 +73,7 @@ impl CheckpointState {
 
 /// Cause of a failed check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct FileChange {
+pub(super) struct FileReplacement {
     /// File that changed.
     pub(super) path: PathBuf,
     /// Description of the change.
@@ -102,7 +102,7 @@ impl FileGuard {
     }
 
     /// Checks that the paths still lead to the open files, and that only checkpoints changed the database.
-    pub(super) fn check(&mut self) -> Result<(), FileChange> {
+    pub(super) fn check(&mut self) -> Result<(), FileReplacement> {
         let metadata = self.database.check_path(true)?;
         self.wal.check_path(false)?;
         self.shm.check_path(false)?;
@@ -148,7 +148,7 @@ impl OpenedFile {
 
     /// Checks that the path still leads to this file, and returns its metadata. Without permission to look there is
     /// none, and the file counts as unchanged.
-    fn check_path(&self, is_database: bool) -> Result<Option<Metadata>, FileChange> {
+    fn check_path(&self, is_database: bool) -> Result<Option<Metadata>, FileReplacement> {
         match self.path.metadata() {
             Ok(metadata) if FileId::of(&metadata) == self.id => Ok(Some(metadata)),
             Ok(_) => Err(self.change("another file took its place".to_owned(), is_database)),
@@ -157,8 +157,8 @@ impl OpenedFile {
         }
     }
 
-    fn change(&self, detail: String, is_other_database: bool) -> FileChange {
-        FileChange { path: self.path.clone(), detail, is_other_database }
+    fn change(&self, detail: String, is_other_database: bool) -> FileReplacement {
+        FileReplacement { path: self.path.clone(), detail, is_other_database }
     }
 }
 

@@ -13,7 +13,7 @@ use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 use tokio::sync::watch;
 
-use super::file_guard::{FileChange, FileGuard, sidecar};
+use super::file_guard::{FileGuard, FileReplacement, sidecar};
 
 /// Maximum delay of a sync that no caller waits for. A durable commit usually follows within this time, and one sync
 /// serves both.
@@ -82,7 +82,7 @@ impl WalSyncer {
     }
 
     /// Fails because the files changed, and keeps the log from the database that took the place of the open one.
-    fn fail_replaced(&mut self, connection: &Connection, change: &FileChange) -> StoreError {
+    fn fail_replaced(&mut self, connection: &Connection, change: &FileReplacement) -> StoreError {
         let mut detail = change.detail.clone();
         if change.is_other_database {
             if let Err(error) = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {

@@ -11,13 +11,13 @@ use tempfile::TempDir;
 use super::support::{all, messages, name, texts};
 
 /// Store with a backup that lacks the last of its commits.
-struct FileFixture {
+struct ReplacementFixture {
     _folder: TempDir,
     home: PathBuf,
     store: SqliteStore,
 }
 
-impl FileFixture {
+impl ReplacementFixture {
     /// Creates the fixture; `is_checkpointed` determines whether the log is empty when the test begins.
     async fn new(is_checkpointed: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -71,7 +71,7 @@ async fn stored_texts(database: &Path) -> Vec<String> {
 #[tokio::test]
 async fn x07_removed_database_is_noticed_before_a_commit_is_acknowledged() {
     for removed in ["capstan.db", "capstan.db-wal", "capstan.db-shm"] {
-        let files = FileFixture::new(false).await;
+        let files = ReplacementFixture::new(false).await;
         std::fs::remove_file(files.path(removed)).unwrap();
         let error = files.assert_refused().await.to_string();
         assert!(
@@ -83,10 +83,10 @@ async fn x07_removed_database_is_noticed_before_a_commit_is_acknowledged() {
 
 #[tokio::test]
 async fn x07_acknowledged_commits_survive_the_removal_of_the_log() {
-    let files = FileFixture::new(false).await;
+    let files = ReplacementFixture::new(false).await;
     std::fs::remove_file(files.path("capstan.db-wal")).unwrap();
     files.assert_refused().await;
-    let FileFixture { _folder, home, store } = files;
+    let ReplacementFixture { _folder, home, store } = files;
     drop(store);
     let stored = stored_texts(&home.join("capstan.db")).await;
     assert_eq!((stored.len(), stored[101].as_str()), (103, "acknowledged"));
@@ -94,7 +94,7 @@ async fn x07_acknowledged_commits_survive_the_removal_of_the_log() {
 
 #[tokio::test]
 async fn x07_moved_home_is_noticed_and_stays_whole() {
-    let files = FileFixture::new(false).await;
+    let files = ReplacementFixture::new(false).await;
     let moved = files.home.with_file_name("moved");
     std::fs::rename(&files.home, &moved).unwrap();
     files.assert_refused().await;
@@ -106,7 +106,7 @@ async fn x07_moved_home_is_noticed_and_stays_whole() {
 async fn x07_backup_put_in_place_of_the_open_database_is_noticed_and_stays_intact() {
     for is_checkpointed in [false, true] {
         for is_renamed in [false, true] {
-            let files = FileFixture::new(is_checkpointed).await;
+            let files = ReplacementFixture::new(is_checkpointed).await;
             let (backup, database) = (files.path("backup.db"), files.path("capstan.db"));
             if is_renamed {
                 std::fs::rename(backup, &database).unwrap();
@@ -150,7 +150,7 @@ async fn x07_checkpoints_of_several_connections_are_no_change_of_files() {
 
 #[tokio::test]
 async fn x08_store_stops_when_a_newer_version_migrates_its_database() {
-    let files = FileFixture::new(false).await;
+    let files = ReplacementFixture::new(false).await;
     let newer = Connection::open(files.path("capstan.db")).unwrap();
     newer.execute_batch("BEGIN; ALTER TABLE tapes ADD COLUMN news TEXT; PRAGMA user_version = 99; COMMIT").unwrap();
     let error = files.store.commit(batch("old rows in new tables")).await.unwrap_err();
