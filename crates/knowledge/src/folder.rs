@@ -93,8 +93,8 @@ fn index_error(base: &str, error: &rusqlite::Error) -> KnowledgeError {
 }
 
 impl FolderKnowledge {
-    /// Knowledge base over the folder at `path`, which need not exist yet. The folders in `excluded` are skipped where they
-    /// are part of it.
+    /// Knowledge base over the folder at `path`, which need not exist yet. A query fails if the folder lies inside one of
+    /// `excluded`; folders of `excluded` inside it are skipped.
     pub fn new(base: KnowledgeBase, path: PathBuf, excluded: Vec<PathBuf>, limits: FolderLimits) -> Self {
         let index = Mutex::new(FolderIndex::new(path, excluded, limits));
         let shared = Arc::new(SharedIndex { index, refreshes: AtomicU64::new(0) });

@@ -196,6 +196,30 @@ async fn k04_a_large_file_that_is_mostly_holes_is_not_read() {
     assert_eq!(answer.passages.len(), 1);
 }
 
+/// A file cannot be statted, although its folder can be listed: here because its path is too long, elsewhere in a folder
+/// without the permission to search it.
+#[tokio::test]
+async fn k04_a_file_that_cannot_be_statted_is_counted_as_unreadable() {
+    const MAX_PATH_BYTES: usize = 4096;
+    let folder = temp_folder(&[("a.md", "rope")]);
+    let path = folder.path().canonicalize().unwrap();
+    let mut parent = File::open(&path).unwrap();
+    let mut path_len = path.as_os_str().len();
+    while path_len < MAX_PATH_BYTES - 8 {
+        let name = "d".repeat((MAX_PATH_BYTES - 8 - path_len).min(200));
+        rustix::fs::mkdirat(&parent, &name, rustix::fs::Mode::RWXU).unwrap();
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY;
+        parent = rustix::fs::openat(&parent, &name, flags, rustix::fs::Mode::empty()).unwrap().into();
+        path_len += 1 + name.len();
+    }
+    let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY;
+    rustix::fs::openat(&parent, "unreachable.md", flags, rustix::fs::Mode::RWXU).unwrap();
+    let docs = default_folder_knowledge(&path);
+    let answer = retrieve(&docs, "rope").await.unwrap();
+    assert_eq!(answer.passages.len(), 1);
+    assert_eq!(answer.left_out.as_deref(), Some("1 file that could not be read"));
+}
+
 #[tokio::test]
 async fn k04_questions_at_the_same_time_are_all_answered() {
     let folder = temp_folder(&[("a.md", "the rope")]);
