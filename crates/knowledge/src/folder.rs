@@ -73,7 +73,7 @@ impl SharedIndex {
             self.refreshes.fetch_add(1, Ordering::SeqCst);
             match index.refresh() {
                 Ok(None) => {}
-                Ok(Some(left_out)) => tracing::warn!(base, left_out, "a knowledge base is not searched in full"),
+                Ok(Some(skipped)) => tracing::warn!(base, skipped, "a knowledge base is not searched in full"),
                 Err(FolderIndexError::Folder(error)) => {
                     let path = index.path().display();
                     tracing::warn!(base, %path, %error, "the folder of a knowledge base cannot be read");
