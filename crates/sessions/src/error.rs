@@ -61,7 +61,7 @@ pub enum HostError {
     Store(#[from] StoreError),
     /// The store failed before the effects of tools were recorded.
     #[error("{error}; {tools} had run before: check what was done before you ask again")]
-    #[code(of = error)]
+    #[code(field = error)]
     UnrecordedEffects {
         /// The failure of the store.
         error: StoreError,
