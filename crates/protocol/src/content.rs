@@ -16,7 +16,7 @@ pub enum Content {
 }
 
 impl Content {
-    /// Text of the content; parts that are not text are omitted.
+    /// Text of the content; parts that are not text are omitted, the others are joined by line breaks.
     pub fn text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -56,7 +56,7 @@ impl From<String> for Content {
 
 /// One part of a message. Parts of unknown types are preserved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "a part is an object with a type, as {\"type\": \"text\", \"text\": \"...\"}")]
+#[serde(untagged, expecting = "a part must be an object, such as {\"type\": \"text\", \"text\": \"...\"}")]
 pub enum ContentPart {
     /// Part of a known type.
     Known(KnownPart),
