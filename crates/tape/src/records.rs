@@ -43,7 +43,7 @@ pub struct TapeRecord {
     pub head: EntryId,
     /// Number of the current generation, from 1.
     pub generation: u32,
-    /// Last entry before the current generation. For a fork, that of the parent at the branch point.
+    /// Last entry before the current generation. For a fork: the parent's last entry at the branch point.
     pub begins_after: EntryId,
     /// Previous generations, oldest first.
     pub past: Vec<TapeGeneration>,
@@ -65,7 +65,7 @@ pub struct TapeGeneration {
     pub begins_after: EntryId,
     /// Last entry of the generation.
     pub up_to: EntryId,
-    /// True if the generation is kept permanently.
+    /// Set by `tape reset --archive`; a mark for people, without an effect on storage.
     pub archived: bool,
 }
 
@@ -98,7 +98,7 @@ pub enum ForkState {
 pub enum RunStatus {
     /// The runner has not started.
     Created,
-    /// The run is active, or its process died.
+    /// The run is active, or its process died and recovery has not marked it yet.
     Running,
     /// The run succeeded.
     Completed,
@@ -108,7 +108,7 @@ pub enum RunStatus {
     Cancelled,
     /// The run exceeded its time limit.
     Timeout,
-    /// The process of the run died.
+    /// The process died; recovery has marked the run.
     Interrupted,
 }
 
@@ -197,9 +197,9 @@ pub struct InFlightEvent {
     pub entry: EntryId,
     /// Time of acceptance.
     pub accepted_at: Timestamp,
-    /// Process that is responsible for the event while it lives. Events accepted before owners were recorded have none.
+    /// Process responsible for the event, as long as that process lives. `None`: accepted before owners were recorded.
     pub owner: Option<String>,
-    /// Number of adoptions from a process that the event may have killed.
+    /// Number of crashes that the event may have caused: adoptions after its owner died while serving it.
     pub adoptions: u32,
     /// Run and entry of its message, once a run has ingested it.
     pub ingestion: Option<EventIngestion>,
@@ -249,7 +249,7 @@ pub struct NewOutbound {
     pub event: EventKey,
     /// Time at which the message was staged.
     pub staged_at: Timestamp,
-    /// Process that sends the message while it lives.
+    /// Process that sends the message, as long as that process lives.
     pub owner: String,
 }
 
@@ -264,7 +264,7 @@ pub struct OutboxRecord {
     pub event: EventKey,
     /// Time at which the message was staged.
     pub staged_at: Timestamp,
-    /// Process that sends the message while it lives. Messages staged before owners were recorded have none.
+    /// Process that sends the message, as long as that process lives. `None`: staged before owners were recorded.
     pub owner: Option<String>,
     /// Delivery status.
     pub status: OutboxStatus,
