@@ -93,12 +93,12 @@ pub struct ImageUrl {
 
 impl ContentPart {
     /// Text part.
-    pub fn text(text: impl Into<String>) -> Self {
+    pub fn from_text(text: impl Into<String>) -> Self {
         Self::Known(KnownPart::Text { text: text.into() })
     }
 
     /// Image part.
-    pub fn image(url: impl Into<String>) -> Self {
+    pub fn from_image_url(url: impl Into<String>) -> Self {
         Self::Known(KnownPart::ImageUrl { image_url: ImageUrl { url: url.into(), detail: None } })
     }
 
@@ -128,6 +128,6 @@ mod tests {
         let content: Content = serde_json::from_value(wire.clone()).unwrap();
         assert_eq!(serde_json::to_value(&content).unwrap(), wire);
         assert_eq!(content.text(), "look\ncached");
-        assert!(!Content::Parts(vec![ContentPart::image("x")]).is_empty());
+        assert!(!Content::Parts(vec![ContentPart::from_image_url("x")]).is_empty());
     }
 }
