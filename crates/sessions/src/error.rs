@@ -40,7 +40,7 @@ pub enum HostError {
         session: SessionId,
     },
     /// The queue of the session is full.
-    #[error("too many messages wait in this session")]
+    #[error("the queue of this session is full")]
     #[code(QueueFull)]
     QueueFull,
     /// Another process held the session for longer than a caller waits.

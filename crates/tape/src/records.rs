@@ -25,7 +25,7 @@ pub struct NewTape {
 
 impl NewTape {
     /// Tape without a session.
-    pub fn with_name(name: TapeName) -> Self {
+    pub fn without_session(name: TapeName) -> Self {
         Self { name, session: None, workspace: None, head: EntryId(0) }
     }
 }
@@ -46,9 +46,11 @@ pub struct TapeRecord {
     /// Last entry before the current generation. For a fork: the parent's last entry at the branch point.
     pub begins_after: EntryId,
     /// Previous generations, oldest first.
-    pub past: Vec<TapeGeneration>,
+    #[serde(rename = "past")]
+    pub past_generations: Vec<TapeGeneration>,
     /// Last entry that was replicated to the external tape store.
-    pub handed_over: EntryId,
+    #[serde(rename = "handed_over")]
+    pub replicated_up_to: EntryId,
     /// Last entry that was imported with its own id, from a file or an external tape store. Up to this entry ids may
     /// have gaps; after it they are consecutive.
     pub brought_along: EntryId,
@@ -211,7 +213,7 @@ pub struct EventIngestion {
     /// Run that ingested the message last.
     pub run_id: RunId,
     /// Entry of the message.
-    pub message: EntryId,
+    pub message_entry: EntryId,
 }
 
 /// Event that has an outcome, and its tape.
@@ -242,7 +244,7 @@ pub struct InboxRecord {
 
 /// Message to be sent.
 #[derive(Debug, Clone, PartialEq)]
-pub struct NewOutbound {
+pub struct NewOutboxMessage {
     /// The message.
     pub message: OutboundMessage,
     /// Event that the message answers.

@@ -42,7 +42,8 @@ pub(super) fn edit_file(context: FileToolContext<'_>, arguments: &FileEditArgs) 
         )));
     }
     let text = String::from_utf8(bytes).map_err(|_| ToolError::new(format!("{path} is not UTF-8 text")))?;
-    let edited = EditResult::apply(&text, arguments, MAX_EDIT_FILE_BYTES).map_err(|reason| ToolError::new(format!("{path}: {reason}")))?;
+    let edited = EditResult::apply(&text, arguments, MAX_EDIT_FILE_BYTES)
+        .map_err(|reason| ToolError::new(format!("{path}: {reason}")))?;
     target.write_locked(&lock, edited.text.as_bytes()).map_err(failed)?;
     let count_note = match edited.positions.len() {
         1 => String::new(),
