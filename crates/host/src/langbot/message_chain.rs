@@ -62,7 +62,7 @@ impl MessageChain {
                 }
                 ChainPart::AtAll {} => text.push_str("@all "),
                 ChainPart::Image { url: Some(url), base64: None } => {
-                    message.contents.push(ContentPart::from_image_url(url))
+                    message.contents.push(ContentPart::from_image_url(url));
                 }
                 ChainPart::Image { url: None, base64: Some(image) } => {
                     message.contents.push(ContentPart::from_image_url(to_data_url(&image)?));
