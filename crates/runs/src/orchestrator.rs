@@ -168,6 +168,7 @@ impl Orchestrator {
         resources: RunResources,
     ) -> RunContext {
         let event = (*input.inbound).clone();
+        let may_read_prompt = resources.grant.may.prompt;
         let options = &self.environment.options;
         let timeout = i64::try_from(options.run_timeout.as_millis()).unwrap_or(i64::MAX);
         RunContext {
@@ -191,7 +192,7 @@ impl Orchestrator {
                 deadline: Some(now.plus_millis(timeout)),
             },
             config: binding.runner_config.clone(),
-            adapter: AdapterContext { prompt: Some(input.prompt.0.as_ref().clone()) },
+            adapter: AdapterContext { prompt: may_read_prompt.then(|| input.prompt.0.as_ref().clone()) },
             metadata: event.metadata.clone(),
             event,
         }
