@@ -33,6 +33,16 @@ impl RunHandle {
         if self.can_write_tape() { self.api.tape.say(content).await } else { Ok(()) }
     }
 
+    /// System prompt of the host; empty if the run may not read the host's prompts.
+    pub(crate) async fn system_prompt(&self) -> Result<String, ApiError> {
+        if self.authority.prompt { self.api.prompt.system().await } else { Ok(String::new()) }
+    }
+
+    /// Prompt of the host for a further step, if there is one and the run may read it.
+    pub(crate) async fn continuation_prompt(&self, step: u32) -> Result<Option<Content>, ApiError> {
+        if self.authority.prompt { self.api.prompt.continuation(step).await } else { Ok(None) }
+    }
+
     /// Takes the pending steering messages, if the run may receive them.
     pub(crate) async fn take_steering(&self) -> Result<Vec<Content>, ApiError> {
         if self.authority.steering { self.api.steering.take().await } else { Ok(Vec::new()) }

@@ -57,7 +57,7 @@ impl ModelStep {
         let tools = api.tools.list().await?;
         let model = api.session.model().await?;
         // The first reads files, the second the tape.
-        let (system, messages) = tokio::try_join!(api.prompt.system(), api.tape.view())?;
+        let (system, messages) = tokio::try_join!(handle.system_prompt(), api.tape.view())?;
         let call = ModelCall { model, system: prompt::append_tools(system, &tools), messages, tools };
         let reply = match api.models.stream(call).await {
             Ok(reply) => reply,
@@ -186,7 +186,7 @@ pub(crate) async fn execute_calls(
         handle.tell_model(truncated_calls_message(truncated_calls).into()).await?;
     }
     if handle.can_write_tape()
-        && let Some(content) = handle.api.prompt.continuation(step.number + 1).await?
+        && let Some(content) = handle.continuation_prompt(step.number + 1).await?
     {
         handle.tell_model(content).await?;
     }

@@ -123,6 +123,9 @@ pub struct ResourcePolicy {
     /// Tape of the session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tape: Option<TapeAccess>,
+    /// Prompts of the host: the system and continuation prompts, and `adapter.prompt` of the run context.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<bool>,
     /// Child runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub children: Option<bool>,
@@ -189,7 +192,7 @@ impl Binding {
             storage: policy.storage.unwrap_or(everything.storage),
             platform_api: policy.platform_api.clone().unwrap_or_else(AllowList::none),
             tape: policy.tape.unwrap_or(everything.tape),
-            prompt: everything.prompt,
+            prompt: policy.prompt.unwrap_or(everything.prompt),
             children: policy.children.unwrap_or(everything.children),
             steering: policy.steering.unwrap_or(everything.steering),
         }

@@ -238,7 +238,7 @@ pub struct PermissionSet {
     pub platform_api: AllowList,
     /// Tape of the session.
     pub tape: TapeAccess,
-    /// System prompt and continuation prompt of the host.
+    /// System prompt and continuation prompt of the host, and the prompt built from the event.
     pub prompt: bool,
     /// Child runs.
     pub children: bool,

@@ -168,6 +168,7 @@ impl Orchestrator {
         resources: RunResources,
     ) -> RunContext {
         let event = (*input.inbound).clone();
+        let may_read_prompt = resources.grant.may.prompt;
         let options = &self.environment.options;
         let timeout = i64::try_from(options.run_timeout.as_millis()).unwrap_or(i64::MAX);
         RunContext {
@@ -191,14 +192,14 @@ impl Orchestrator {
                 deadline: Some(now.plus_millis(timeout)),
             },
             config: binding.runner_config.clone(),
-            adapter: AdapterContext { prompt: Some(input.prompt.0.as_ref().clone()) },
+            adapter: AdapterContext { prompt: may_read_prompt.then(|| input.prompt.0.as_ref().clone()) },
             metadata: event.metadata.clone(),
             event,
         }
     }
 
-    /// Calls the model hooks and forwards the stream they decide on. Events of a plugin's stream are also journaled
-    /// here; a runner's stream journals its own results.
+    /// Calls the model hooks and forwards the stream they decide on, with exactly one final event. Events of a plugin's
+    /// stream are also journaled here; a runner's stream journals its own results.
     async fn drive_run(
         &self,
         run: &Arc<Run>,
@@ -229,6 +230,13 @@ impl Orchestrator {
             run.append(EntryDraft::error("run_model", &error.public_message()));
         };
         while let Some(event) = next_event(&mut decided.value, source_label).await.inspect_err(record_crash)? {
+            // The stream ends with the final event of the host, whatever the plugins put into it.
+            let event = match event {
+                StreamEvent::Final { text, ok } if is_plugin_run => plugin_runner::final_text(run, text, ok),
+                StreamEvent::Final { .. } => None,
+                event => Some(event),
+            };
+            let Some(event) = event else { continue };
             if is_plugin_run {
                 plugin_runner::record_plugin_event(run, &event).await;
             }
@@ -241,6 +249,10 @@ impl Orchestrator {
             plugin_runner::finish_plugin_run(run);
         }
         let terminal = run.progress().terminal.clone();
+        let has_failed = matches!(terminal, Some(TerminalResult::Failed(_)));
+        if !(has_failed && is_plugin_run) {
+            events.emit(&StreamEvent::Final { text: run.output(), ok: !has_failed }).await;
+        }
         match terminal {
             Some(TerminalResult::Failed(failure)) => Err(TurnError::Run(failure)),
             Some(TerminalResult::Completed { silent: true }) => Ok(StageOutcome::Silent),

@@ -26,6 +26,17 @@ pub(crate) async fn record_plugin_event(run: &Run, event: &StreamEvent) {
     results::handle_result(run, RunResult::from(body)).await;
 }
 
+/// Text of a plugin's final event that is not shown yet: a stream may have no other text. A final event that reports a
+/// failure is kept as an error.
+pub(crate) fn final_text(run: &Run, text: String, ok: bool) -> Option<StreamEvent> {
+    let mut progress = run.progress();
+    if !ok {
+        progress.last_error.get_or_insert_with(|| "the model stage reported a failure".to_owned());
+    }
+    let is_unsaid = progress.partial_text.is_empty() && progress.completed_text.is_empty() && !text.is_empty();
+    is_unsaid.then(|| StreamEvent::text(text))
+}
+
 /// Ends a plugin run: the streamed text becomes one message. A stream with an error and no text is a failure.
 pub(crate) fn finish_plugin_run(run: &Run) {
     let terminal = run.progress().terminal.clone();
@@ -49,7 +60,7 @@ pub(crate) fn finish_plugin_run(run: &Run) {
     run.ingest_message();
     if let TerminalResult::Failed(failure) = &terminal {
         run.append(EntryDraft::error("run_model", &failure.message));
-    } else if !text.is_empty() || !has_completed_text {
+    } else if !text.is_empty() {
         run.complete_message(text.into(), Default::default());
     }
     run.progress().terminal.get_or_insert(terminal);

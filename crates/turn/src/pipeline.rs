@@ -165,7 +165,8 @@ impl<S: ModelStage> TurnPipeline<S> {
         text
     }
 
-    /// Concatenates the messages of all plugins; without any, renders the model output as one message.
+    /// Concatenates the messages of all plugins; without any, renders the model output as one message. An output without
+    /// text is no message.
     async fn render_outbound(
         &self,
         input: &StageInput,
@@ -189,7 +190,7 @@ impl<S: ModelStage> TurnPipeline<S> {
         if silent {
             return Ok(Vec::new());
         }
-        if outbounds.is_empty() {
+        if outbounds.is_empty() && !output.text.trim().is_empty() {
             self.hooks.trace_fallback::<RenderOutbound>(format!("{:?}, the model output", &*output.text));
             outbounds.push(OutboundMessage::reply_to(&input.inbound, input.session.clone(), output.text.to_string()));
         }

@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use capstan_hooks::args::ModelText;
-use capstan_hooks::points::{RunModelStream, SaveState};
-use capstan_protocol::StreamEvent;
+use capstan_hooks::args::{BoundRunner, ModelText};
+use capstan_hooks::HookRegistrar;
+use capstan_hooks::points::{RunModel, RunModelStream, SaveState};
+use capstan_protocol::{Outcome, StreamEvent};
 use futures::StreamExt as _;
 use futures::stream;
 
@@ -73,4 +74,81 @@ async fn t07_events_reach_the_channel_while_the_model_is_still_running() {
         .serve_hello()
         .await;
     insta::assert_snapshot!(trace.to_text());
+}
+
+/// Events that a channel is shown, as JSON, and the text of the reply.
+async fn shown_events(
+    register: impl Fn(&mut HookRegistrar) + Send + Sync + 'static,
+) -> (Vec<String>, Option<Outcome>) {
+    let scenario = TurnScenario::new();
+    let recorder = scenario.recorder.clone();
+    let screen = RecordingChannel::new(&recorder);
+    let trace = scenario.plugin("screen", register_channel(screen)).plugin("stage", register).serve_hello().await;
+    let lines = recorder.lines();
+    let shown = lines.iter().filter_map(|line| line.trim().strip_prefix("channel shows"));
+    (shown.map(|event| event.trim().to_owned()).collect(), trace.served.outcome)
+}
+
+fn final_event(text: &str) -> StreamEvent {
+    StreamEvent::Final { text: text.to_owned(), ok: true }
+}
+
+fn register_stream(events: Vec<StreamEvent>) -> impl Fn(&mut HookRegistrar) + Send + Sync + 'static {
+    move |hooks| {
+        let events = events.clone();
+        hooks.on(RunModelStream, move || {
+            let events = stream::iter(events.clone()).boxed();
+            async { Ok(Some(events)) }
+        });
+    }
+}
+
+#[tokio::test]
+async fn t07_the_stream_of_a_plugin_ends_with_exactly_one_final_event() {
+    let replied = |text: &str| Some(Outcome::Replied { text: text.to_owned() });
+    let expected = [r#"{"type":"text","delta":"whole"}"#, r#"{"type":"final","text":"whole","ok":true}"#];
+    let (shown, outcome) = shown_events(|hooks| {
+        hooks.on(RunModel, || async { Ok(Some("whole".to_owned())) });
+    })
+    .await;
+    assert_eq!((shown, outcome), (expected.map(str::to_owned).to_vec(), replied("whole")), "run_model");
+    let streams = [
+        vec![StreamEvent::text("whole")],
+        vec![StreamEvent::text("whole"), final_event("whole")],
+        vec![final_event("whole")],
+        vec![final_event("whole"), final_event("whole")],
+    ];
+    for events in streams {
+        let (shown, outcome) = shown_events(register_stream(events.clone())).await;
+        assert_eq!((shown, outcome), (expected.map(str::to_owned).to_vec(), replied("whole")), "{events:?}");
+    }
+}
+
+#[tokio::test]
+async fn t07_a_plugin_around_the_runner_cannot_repeat_or_drop_the_final_event() {
+    for times in [0, 2] {
+        let (shown, _) = shown_events(move |hooks| {
+            hooks.on(RunModelStream, move |runner: BoundRunner| {
+                let events = runner.start().map(|events| {
+                    let repeat = move |event: StreamEvent| {
+                        let count = if matches!(event, StreamEvent::Final { .. }) { times } else { 1 };
+                        stream::iter(vec![event; count])
+                    };
+                    events.flat_map(repeat).boxed()
+                });
+                async { Ok(events) }
+            });
+        })
+        .await;
+        let finals = shown.iter().filter(|event| event.contains(r#""type":"final""#)).count();
+        assert_eq!((finals, shown.last().is_some_and(|event| event.contains("final"))), (1, true), "{shown:?}");
+    }
+}
+
+#[tokio::test]
+async fn t07_a_final_event_of_a_plugin_that_reports_a_failure_fails_a_turn_without_text() {
+    let failed = StreamEvent::Final { text: String::new(), ok: false };
+    let (shown, outcome) = shown_events(register_stream(vec![failed])).await;
+    assert!(matches!(outcome, Some(Outcome::Failed { .. })), "{outcome:?}");
+    assert_eq!(shown, [r#"{"type":"final","text":"","ok":false}"#]);
 }

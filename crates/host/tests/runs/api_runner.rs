@@ -12,7 +12,7 @@ use capstan_host::testing::{ClosurePlugin, TestHost};
 use capstan_policy::default_binding;
 use capstan_protocol::{
     ActionRequest, ApiError, ArtifactId, Binding, ChatMessage, Descriptor, EventId, JsonObject, PermissionSet,
-    ResourcePolicy, ResultBody, RunContext, StatePolicy, StateScope, StorageArea, ToolCall,
+    ResourcePolicy, ResultBody, RunContext, RunResult, StatePolicy, StateScope, StorageArea, ToolCall,
 };
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _, stream};
@@ -20,10 +20,11 @@ use serde_json::Value;
 
 type RunnerAction = dyn Fn(RunContext, RunApi) -> BoxFuture<'static, ()> + Send + Sync;
 
-/// Runner that runs `act` and completes silently, in place of the built-in agent.
+/// Runner that runs `act` and replies with a text or completes silently, in place of the built-in agent.
 struct ActionRunner {
     permissions: PermissionSet,
     act: Arc<RunnerAction>,
+    reply: Option<&'static str>,
 }
 
 impl Runner for ActionRunner {
@@ -32,8 +33,13 @@ impl Runner for ActionRunner {
     }
 
     fn run(&self, context: RunContext, api: RunApi) -> ResultStream {
-        let work = (self.act)(context, api);
-        stream::once(work.map(|()| ResultBody::RunCompleted { silent: true }.into())).boxed()
+        let reply = self.reply.map(|text| ResultBody::MessageCompleted {
+            content: text.into(),
+            provider_meta: JsonObject::new(),
+        });
+        let end = ResultBody::RunCompleted { silent: self.reply.is_none() };
+        let results = reply.into_iter().chain([end]).map(RunResult::from);
+        (self.act)(context, api).map(|()| stream::iter(results)).flatten_stream().boxed()
     }
 }
 
@@ -45,8 +51,30 @@ pub fn action_runner_plugin<F>(
 where
     F: Future<Output = ()> + Send + 'static,
 {
+    action_plugin(permissions, None, act)
+}
+
+/// Plugin with a runner that has all permissions, runs `act` and replies with a text.
+pub fn replying_runner_plugin<F>(
+    reply: &'static str,
+    act: impl Fn(RunContext, RunApi) -> F + Send + Sync + 'static,
+) -> impl Plugin
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    action_plugin(PermissionSet::all(), Some(reply), act)
+}
+
+fn action_plugin<F>(
+    permissions: PermissionSet,
+    reply: Option<&'static str>,
+    act: impl Fn(RunContext, RunApi) -> F + Send + Sync + 'static,
+) -> impl Plugin
+where
+    F: Future<Output = ()> + Send + 'static,
+{
     let act: Arc<RunnerAction> = Arc::new(move |context, api| act(context, api).boxed());
-    let runner: Arc<dyn Runner> = Arc::new(ActionRunner { permissions, act });
+    let runner: Arc<dyn Runner> = Arc::new(ActionRunner { permissions, act, reply });
     ClosurePlugin::new("driven", move |hooks: &mut HookRegistrar| {
         let runner = Arc::clone(&runner);
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));

@@ -125,6 +125,7 @@ fn narrow_binding(binding: &Binding, by: &PermissionSet) -> Binding {
         storage: Some(cap.storage),
         platform_api: Some(cap.platform_api),
         tape: Some(cap.tape),
+        prompt: Some(cap.prompt),
         children: Some(cap.children),
         steering: Some(cap.steering),
         ..binding.resource_policy.clone()

@@ -9,6 +9,7 @@ mod bindings;
 mod channel_lifecycle;
 mod children;
 mod clock;
+mod commands;
 mod grants;
 mod hostile_calls;
 mod hostile_results;

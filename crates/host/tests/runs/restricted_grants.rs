@@ -1,11 +1,16 @@
 //! Built-in agent under restrictive bindings.
 
+use std::sync::{Arc, Mutex};
+
+use capstan_hooks::points::SystemPrompt;
 use capstan_host::ServedEvent;
 use capstan_host::testing::{TestHost, TestHostBuilder};
 use capstan_policy::{BindingError, default_binding};
-use capstan_protocol::{Binding, Event, Outcome};
+use capstan_protocol::{ApiErrorCode, Binding, Event, Outcome, PermissionSet};
 use capstan_testing::{ScriptedModel, ScriptedReply};
 use serde_json::{Value, json};
+
+use super::api_runner::action_runner_plugin;
 
 /// Default binding with this policy.
 fn binding_with_policy(resource_policy: Value) -> Binding {
@@ -77,6 +82,37 @@ async fn a02_context_overflow_is_an_error_under_read_only_tape_access() {
         conversation_with_policy(json!({"tape": "read"}), |builder| builder.scripted_model(&model)).await;
     assert_eq!(conversation.send_message("go").await.error.unwrap().code(), "model-context-overflow");
     assert_eq!(model.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn g05_a_binding_withholds_the_prompts_of_the_host() {
+    let seen = Arc::new(Mutex::new(None));
+    let recorded = Arc::clone(&seen);
+    let plugin = action_runner_plugin(PermissionSet::all(), move |context, api| {
+        let recorded = Arc::clone(&recorded);
+        async move {
+            let codes = [api.prompt.system().await.err(), api.prompt.continuation(2).await.err()];
+            *recorded.lock().unwrap() = Some((context.adapter.prompt, codes.map(|error| error.map(|error| error.code))));
+        }
+    });
+    let conversation = conversation_with_policy(json!({"prompt": false}), |builder| builder.plugin(plugin)).await;
+    assert_eq!(conversation.send_message("hi").await.outcome, Some(Outcome::Silent));
+    let refused = Some(ApiErrorCode::Unauthorized);
+    assert_eq!(seen.lock().unwrap().take(), Some((None, [refused, refused])));
+}
+
+#[tokio::test]
+async fn a01_the_agent_works_without_the_prompts_of_the_host() {
+    let model = ScriptedModel::start(vec![ScriptedReply::text("done")]).await;
+    let conversation = conversation_with_policy(json!({"prompt": false}), |builder| {
+        builder.scripted_model(&model).register("secretive", |hooks| {
+            hooks.on_sync(SystemPrompt, || Ok(Some("the secret of the workspace".to_owned())));
+        })
+    })
+    .await;
+    let served = conversation.send_message("hi").await;
+    assert_eq!(served.outcome, Some(Outcome::Replied { text: "done".to_owned() }));
+    assert!(!model.requests()[0].to_string().contains("the secret"), "{:?}", model.requests()[0]);
 }
 
 #[tokio::test]

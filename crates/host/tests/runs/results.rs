@@ -1,8 +1,11 @@
 //! Effects of each kind of runner result.
 
-use capstan_hooks::points::RunModelStream;
+use capstan_hooks::InboundEvent;
+use capstan_hooks::points::{RenderOutbound, RenderedOutbound, RunModelStream};
 use capstan_host::testing::{ClosurePlugin, TestHost};
-use capstan_protocol::{JsonObject, Outcome, ResultBody, StateScope, StreamEvent, ToolCall, ToolOutput};
+use capstan_protocol::{
+    JsonObject, Outcome, OutboundMessage, ResultBody, SessionId, StateScope, StreamEvent, ToolCall, ToolOutput,
+};
 use capstan_tape::EntryKind;
 use futures::StreamExt as _;
 
@@ -43,6 +46,39 @@ async fn g04_deltas_and_their_completed_message_give_one_message() {
     let served = conversation.send_message("hi").await;
     assert_eq!(served.output, "hello");
     assert_eq!(conversation.view().await, [SESSION_START_LINE, "user: hi", "assistant: hello"]);
+}
+
+#[tokio::test]
+async fn g14_a_run_that_completes_without_a_message_is_silent() {
+    let artifact = || ResultBody::ArtifactCreated {
+        name: "a.txt".to_owned(),
+        media_type: "text/plain".to_owned(),
+        content: "Y29udGVudA==".to_owned(),
+    };
+    for results in [vec![run_completed()], vec![artifact(), run_completed()], vec![message_result(""), run_completed()]] {
+        let conversation = TestHost::builder().plugin(results_plugin(results)).start().await;
+        let served = conversation.send_message("hi").await;
+        assert_eq!(served.outcome, Some(Outcome::Silent));
+        let names = conversation.event_names().await;
+        assert!(!names.contains(&"outbound".to_owned()), "{names:?}");
+        assert_eq!(conversation.view().await[1], "user: hi", "the message is recorded all the same");
+    }
+}
+
+#[tokio::test]
+async fn g14_a_plugin_may_render_a_run_without_a_message() {
+    let conversation = TestHost::builder()
+        .plugin(results_plugin(vec![run_completed()]))
+        .register("renders", |hooks| {
+            hooks.on(RenderOutbound, |message: InboundEvent, session_id: SessionId| async move {
+                let rendered = OutboundMessage::reply_to(&message, session_id, "rendered");
+                Ok(Some(RenderedOutbound::Messages(vec![rendered])))
+            });
+        })
+        .start()
+        .await;
+    let served = conversation.send_message("hi").await;
+    assert_eq!(served.outcome, Some(Outcome::Replied { text: "rendered".to_owned() }));
 }
 
 #[tokio::test]

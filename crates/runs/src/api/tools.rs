@@ -116,6 +116,7 @@ impl MethodHandler for ToolsCommand {
     }
 
     async fn handle(run: &Arc<Run>, call: CommandCall, _: CallPermit) -> Result<ToolOutput, ApiError> {
+        check_command_line(run, &call.raw)?;
         let tools = ToolCaller(Arc::clone(run));
         let Some(tool) = tools.tool(&call.name).cloned() else {
             return Err(ApiError::new(ApiErrorCode::NotFound, format!("there is no command {}", call.name)));
@@ -151,6 +152,7 @@ impl MethodHandler for ToolsRefuseCommand {
     }
 
     async fn handle(run: &Arc<Run>, call: CommandRefusalCall, _: CallPermit) -> Result<(), ApiError> {
+        check_command_line(run, &call.raw)?;
         // Without the step lock, this event could be mistaken for the end of a command that is running.
         let _step = StepGuard::acquire(run).await?;
         let CommandRefusalCall { raw, reason } = call;
@@ -159,6 +161,17 @@ impl MethodHandler for ToolsRefuseCommand {
         run.append(TapeEvent::Command(end).into());
         Ok(())
     }
+}
+
+/// Refuses a command that no person typed: `raw` must be the line of the event that the run serves. A runner could
+/// otherwise act as a person and forge the record of commands.
+fn check_command_line(run: &Run, raw: &str) -> Result<(), ApiError> {
+    let message = match run.command_line() {
+        Some(line) if line == raw => return Ok(()),
+        Some(_) => "the line is not the command of the event that this run serves",
+        None => "this run serves no command: only an event that is a comma command can be run or refused as one",
+    };
+    Err(ApiError::new(ApiErrorCode::InvalidArgument, message))
 }
 
 /// Permission for a tool, by its canonical name. `name` may also be the model-facing alias.

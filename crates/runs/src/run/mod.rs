@@ -231,15 +231,23 @@ impl Run {
         }
     }
 
-    /// Marks the message as a command: it is recorded as such and never ingested.
+    /// Line of the command that the run serves, if its event is one. A child run works for its parent and serves no
+    /// command, whatever the event.
+    pub(crate) fn command_line(&self) -> Option<&str> {
+        self.context.event.command_line().filter(|_| self.depth == 0)
+    }
+
+    /// Marks the message as a command: it is recorded as such and never ingested. A message that is no command stays a
+    /// message.
     pub(crate) fn mark_as_command(&self) {
         let mut progress = self.progress();
-        if matches!(progress.message_state, MessageState::Pending) {
+        if matches!(progress.message_state, MessageState::Pending) && self.command_line().is_some() {
             progress.message_state = MessageState::Command;
         }
     }
 
-    /// Returns true if the run serves a command. Its output is recorded with the command and is part of no view.
+    /// Returns true if the run executes the command of its event. Its output is recorded with the command and is part of
+    /// no view.
     pub(crate) fn is_command(&self) -> bool {
         matches!(self.progress().message_state, MessageState::Command)
     }
