@@ -24,5 +24,5 @@ pub use capstan_sessions::{
 };
 pub use host::Host;
 pub use langbot::LangBotQueryError;
-pub use options::HostOptions;
+pub use options::{HostOptions, TrustedChannel};
 pub use tapes::open_tapes;

@@ -21,6 +21,7 @@ mod descriptor;
 mod envelope;
 mod error_code;
 mod event;
+mod event_origin;
 mod grant;
 mod ids;
 mod missing_permissions;
@@ -55,7 +56,8 @@ pub use error_code::{CodeOwner, CodedError, ErrorCode, ExitClass, FailureCode};
 pub use event::{
     ActorRef, DeliveryTarget, Event, EventInput, RawPayloadRef, SubjectRef, event_type, parse_command_line,
 };
-pub use grant::{AllowList, ApprovalDecision, ApprovalRule, Grant, StateLimits, TapeAccess};
+pub use event_origin::EventOrigin;
+pub use grant::{AllowList, ApprovalDecision, ApprovalRule, CommandAccess, Grant, StateLimits, TapeAccess};
 pub use ids::{
     ActionId, ArtifactId, BindingId, BlobHash, ChannelName, ChatId, EntryId, EventId, IdError, PluginName, RunId,
     RunnerId, SessionId, TapeName, WorkspaceId,

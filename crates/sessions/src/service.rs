@@ -6,15 +6,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use capstan_delivery::{ChannelDirectory, Outbox, OutboxOptions};
-use capstan_hooks::contracts::{Gateway, IntakeError, IntakeOptions};
-use capstan_hooks::{HookRuntime, InboundEvent};
+use capstan_hooks::HookRuntime;
+use capstan_hooks::contracts::IntakeOptions;
 use capstan_policy::BindingStore;
 use capstan_protocol::{ChannelName, Clock, SessionId, TapeName, WorkspaceId};
 use capstan_runs::{ActiveRuns, Orchestrator, ToolCatalog};
 use capstan_tape::{TapeAddress, TapeRepository, tape_name};
 use capstan_turn::TurnPipeline;
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
 
 use crate::active_sessions::ActiveSessions;
 use crate::closing::TurnCloser;
@@ -259,12 +257,5 @@ fn new_lease_keeper(dependencies: &SessionDependencies, options: &SessionOptions
         clock: options.clock.clone(),
         run_timeout: options.run_timeout,
         session_wait_timeout: options.session_wait_timeout,
-    }
-}
-
-impl Gateway for SessionService {
-    fn submit(&self, event: InboundEvent) -> BoxFuture<'static, Result<(), IntakeError>> {
-        let refused = |error: HostError| IntakeError { code: error.code(), message: error.to_string() };
-        self.intake.accept_in_order(event.into(), None).map(move |accepted| accepted.map_err(refused)).boxed()
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::CommandContext;
 use super::document::InputDocument;
 use super::serve_one::{PrintMode, check_channel, finish_command, serve_event};
-use crate::{CommandError, builder, home};
+use crate::{CommandError, home};
 
 #[derive(Subcommand)]
 pub(crate) enum EventsCommand {
@@ -57,7 +57,7 @@ pub(crate) async fn run(context: CommandContext<'_>, command: EventsCommand) -> 
         check_channel(&hooks, channel)?;
     }
     let (store, owner) = home::open_store_and_lock(&context.config)?;
-    let options = builder::host_options(&context.config, context.workspace, owner);
+    let options = context.capstan.host_options(&context.config, context.workspace, owner);
     let host = Host::start(hooks, store, options).await?;
     let inbound = match input {
         CliEventInput::Event(event) => IncomingEvent::from(*event),

@@ -77,7 +77,8 @@ impl EventIntake {
         caller: Option<WaitingCaller>,
         ticket: IntakeTicket,
     ) -> Result<(), HostError> {
-        let IncomingEvent { event: inbound, binding: own_binding } = incoming;
+        let IncomingEvent { event: inbound, origin, binding: own_binding } = incoming;
+        let inbound = inbound.with_origin(origin);
         self.check_event(&inbound)?;
         let (session, unresolved) = self.resolve_session(&inbound).await;
         if session.as_str() == SYSTEM_SESSION {
