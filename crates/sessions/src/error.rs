@@ -1,7 +1,7 @@
 //! Errors of the host.
 
 use capstan_hooks::HookError;
-use capstan_protocol::{ChannelName, CodedError, EventId, SessionId};
+use capstan_protocol::{ChannelName, CodedError, EventId, SessionId, WorkspaceId};
 use capstan_tape::StoreError;
 
 /// Errors that reject an event or prevent the host from starting.
@@ -24,6 +24,13 @@ pub enum HostError {
         channel: ChannelName,
         /// The names of the known channels.
         known: String,
+    },
+    /// The event is for another workspace.
+    #[error("the workspace {workspace} is not served here")]
+    #[code(WorkspaceNotServed)]
+    WorkspaceNotServed {
+        /// The workspace that the event names.
+        workspace: WorkspaceId,
     },
     /// An event of another session has this id.
     #[error("the event id {event_id} was used for an event of another session")]

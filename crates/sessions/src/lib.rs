@@ -32,7 +32,7 @@ mod test_support;
 
 pub use channel_gateway::ChannelGateway;
 pub use error::HostError;
-pub use intake::EventIntake;
+pub use intake::{EventIntake, EventResolver, ResolvedEvent};
 pub use lease::LeaseOwner;
 pub use lifecycle::HostLifecycle;
 pub use process_liveness::{OrphanedWork, ProcessLiveness};

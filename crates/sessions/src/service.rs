@@ -23,7 +23,7 @@ use crate::intake_policy::IntakePolicy;
 use crate::lease_keeper::LeaseKeeper;
 use crate::recovery::SessionRecovery;
 use crate::session_actor::SessionPool;
-use crate::{EventIntake, HostError, HostLifecycle, LeaseOwner, RecoverySweeper};
+use crate::{EventIntake, EventResolver, HostError, HostLifecycle, LeaseOwner, RecoverySweeper};
 
 /// Options of a [`SessionService`].
 #[derive(Debug, Clone)]
@@ -164,12 +164,15 @@ impl SessionService {
                 recovery: Arc::clone(&recovery),
                 pool: Arc::clone(&pool),
             },
-            hooks,
+            resolver: EventResolver {
+                hooks,
+                channels: channels.all().iter().map(|channel| channel.name()).collect(),
+                workspace_id: workspace_id.clone(),
+                max_message_bytes: options.max_message_bytes,
+            },
             tapes: tapes.clone(),
-            workspace_id: workspace_id.clone(),
             channels,
             clock,
-            max_message_bytes: options.max_message_bytes,
             leases,
             queues: IntakeQueues::default(),
             pool: Arc::clone(&pool),

@@ -38,13 +38,16 @@ enum CliEventInput {
     Query(Value),
 }
 
+/// Reads the event that `events send` submits: without a reply channel of its own, it is answered here.
+pub(super) fn read_sent_event(file: &str) -> Result<Event, CommandError> {
+    let mut event = InputDocument::read(file)?.parse_envelope()?;
+    event.delivery.output_channel.get_or_insert_with(|| CliChannel::CHANNEL_NAME.into());
+    Ok(event)
+}
+
 pub(crate) async fn run(context: CommandContext<'_>, command: EventsCommand) -> Result<(), CommandError> {
     let input = match command {
-        EventsCommand::Send { file } => {
-            let mut event = InputDocument::read(&file)?.parse_envelope()?;
-            event.delivery.output_channel.get_or_insert_with(|| CliChannel::CHANNEL_NAME.into());
-            CliEventInput::Event(Box::new(event))
-        }
+        EventsCommand::Send { file } => CliEventInput::Event(Box::new(read_sent_event(&file)?)),
         EventsCommand::Query { file } => {
             CliEventInput::Query(InputDocument::read(&file)?.parse_unique_json(ErrorCode::QueryInvalid)?)
         }

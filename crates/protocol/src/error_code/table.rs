@@ -303,4 +303,7 @@ error_codes! {
     /// The workspace directory cannot be used.
     WorkspaceMissing { id: "workspace-missing", exit: Usage, owner: Shared,
         hint: "pass an existing directory with --workspace, or omit it to use the current one" }
+    /// An event names a workspace that this host does not serve.
+    WorkspaceNotServed { id: "workspace-not-served", exit: Usage, owner: Shared,
+        hint: "leave workspace_id out of the event, or send it to a host of that workspace with --workspace" }
 }
