@@ -2,6 +2,7 @@
 
 mod cli_support;
 
+use capstan_testing::{ScriptedModel, ScriptedReply};
 use cli_support::{BinaryOutput, CliFixture, StdioServer};
 use serde_json::{Value, json};
 
@@ -116,4 +117,30 @@ fn g10_run_shows_the_origin_of_its_event() {
         let shown = fixture.capstan(&["runs", "show", run_id, "--json"]).json();
         assert_eq!(shown["accepted"]["origin"], origin);
     }
+}
+
+#[test]
+fn x06_attachment_addresses_of_a_remote_event_are_checked() {
+    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("seen")]);
+    let fixture = CliFixture::with_model(&server);
+    let with_parts = |parts: Value| {
+        let mut envelope = envelope("cli", "look");
+        envelope["input"]["contents"] = parts;
+        send(&fixture, &envelope)
+    };
+    let image = |url: &str| json!({"type": "image_url", "image_url": {"url": url}});
+    for part in [
+        image("http://169.254.169.254/x.png"),
+        image("http://[::ffff:10.0.0.1]/x.png"),
+        image("file:///etc/passwd"),
+        image("javascript:alert(1)"),
+        json!({"type": "file", "file": {"path": "/etc/passwd"}}),
+        json!({"type": "file", "file": {"file_url": "http://localhost/x"}}),
+    ] {
+        with_parts(json!([part])).refused("attachment-refused", 2);
+    }
+    assert_eq!(server.requests().len(), 0);
+    with_parts(json!([image("https://example.com/x.png"), image("data:image/png;base64,AA==")])).succeeded();
+    assert!(server.requests()[0].to_string().contains("https://example.com/x.png"));
+    assert_eq!(fixture.outcomes().0, 1, "refused events are not stored");
 }

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a03_unknown_commands_are_shell_commands_for_trusted_origins_only_unless_the_binding_says() {
+    fn a03_unknown_commands_are_shell_commands_for_trusted_origins_or_by_binding() {
         let shell = |shell_commands, origin| {
             let policy = ResourcePolicy { shell_commands, ..ResourcePolicy::default() };
             let scope = EventScope { origin, ..REMOTE_SCOPE };

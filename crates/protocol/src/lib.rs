@@ -31,6 +31,7 @@ mod outbound;
 mod outbox_status;
 mod outcome;
 mod permission_set;
+mod public_address;
 mod result_parse;
 mod retry_backoff;
 pub mod run_api;
@@ -71,6 +72,7 @@ pub use permission_set::{
     ArtifactOperation, EventOperation, HistoryOperation, KnowledgeOperation, ModelOperation, PermissionSet, ReadScope,
     ResourceAccess, StateScope, StorageArea, ToolOperation,
 };
+pub use public_address::is_public_address;
 pub use result_parse::ResultParseError;
 pub use retry_backoff::RetryBackoff;
 pub use run_context::{

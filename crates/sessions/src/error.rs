@@ -1,6 +1,7 @@
 //! Errors of the host.
 
 use capstan_hooks::HookError;
+use capstan_policy::AttachmentError;
 use capstan_protocol::{ChannelName, CodedError, EventId, SessionId, WorkspaceId};
 use capstan_tape::StoreError;
 
@@ -25,6 +26,10 @@ pub enum HostError {
         /// The names of the known channels.
         known: String,
     },
+    /// An attachment refers to an address that a remote source may not name.
+    #[error(transparent)]
+    #[code(AttachmentRefused)]
+    Attachment(#[from] AttachmentError),
     /// The event is for another workspace.
     #[error("the workspace {workspace} is not served here")]
     #[code(WorkspaceNotServed)]

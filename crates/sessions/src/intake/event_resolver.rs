@@ -3,7 +3,8 @@
 use capstan_hooks::args::ResolveSessionArgs;
 use capstan_hooks::points::ResolveSession;
 use capstan_hooks::{HookError, HookRuntime, InboundEvent};
-use capstan_protocol::{ChannelName, Event, SessionId, WorkspaceId};
+use capstan_policy::check_attachments;
+use capstan_protocol::{ChannelName, Event, EventOrigin, SessionId, WorkspaceId};
 
 use crate::{HostError, SYSTEM_SESSION};
 
@@ -38,6 +39,9 @@ impl EventResolver {
         self.check_channel(inbound)?;
         self.check_size(inbound)?;
         self.check_workspace(inbound)?;
+        if inbound.origin() == EventOrigin::Remote {
+            check_attachments(&inbound.input.contents)?;
+        }
         let (session, failure) = self.resolve_session(inbound).await;
         if session.as_str() == SYSTEM_SESSION {
             return Err(HostError::SessionReserved { session });
