@@ -5,7 +5,7 @@ use std::sync::Arc;
 use capstan::hooks::Plugin;
 use capstan::protocol::{Event, OutboundKind};
 use capstan::tape::{EntryKind, JournalStore as _, MemoryStore, TapeSlice, TapeStore as _};
-use capstan::{Capstan, Host, ServedEvent};
+use capstan::{Capstan, Host, IncomingEvent, ServedEvent};
 use capstan_examples::model_stage::ShoutPlugin;
 use capstan_examples::redactor::KeyRedactor;
 use capstan_examples::rendering::SignaturePlugin;
@@ -38,7 +38,7 @@ impl ExampleHost {
 
     /// Sends a message and returns the result; the turn must not fail.
     async fn send(&self, text: &str) -> ServedEvent {
-        let served = self.host.serve(Event::message("cli", "local", text)).await.unwrap();
+        let served = self.host.serve(IncomingEvent::trusted(Event::message("cli", "local", text))).await.unwrap();
         assert_eq!(served.error, None);
         served
     }

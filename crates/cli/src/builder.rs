@@ -7,7 +7,7 @@ use capstan_channels::{CliChannel, CliPrinter};
 use capstan_hooks::contracts::Channel;
 use capstan_hooks::points::ProvideChannels;
 use capstan_hooks::{HookDeadlines, HookRuntime, Plugin, Registry};
-use capstan_host::{Host, HostOptions, LeaseOwner, SecretMasker, WorkspaceDir};
+use capstan_host::{Host, HostOptions, LeaseOwner, SecretMasker, TrustedChannel, WorkspaceDir};
 use capstan_protocol::{ChannelName, Clock, ModelOptions};
 use capstan_tape::Store;
 
@@ -18,6 +18,7 @@ use crate::{CommandError, home};
 /// A distribution: Capstan and its plugins.
 pub struct Capstan {
     plugins: Vec<Box<dyn Plugin>>,
+    trusted_channels: Vec<TrustedChannel>,
 }
 
 impl Capstan {
@@ -44,12 +45,35 @@ impl Capstan {
     }
 }
 
+impl Capstan {
+    /// Host options derived from a configuration. The terminal and stdio are trusted, and the channels that the
+    /// distribution trusts.
+    pub(crate) fn host_options(&self, config: &Config, workspace: PathBuf, owner: LeaseOwner) -> HostOptions {
+        let builtin = BuiltinPlugin::trusted_channels();
+        HostOptions {
+            fallback_models: config.fallback_models.clone(),
+            model_options: ModelOptions { max_tokens: config.max_tokens, reasoning: config.reasoning },
+            max_message_bytes: config.max_message_bytes,
+            run_timeout: config.run_timeout,
+            session_wait_timeout: config.session_wait,
+            intake_overrides: config.intakes.clone(),
+            trusted_channels: builtin.into_iter().chain(self.trusted_channels.iter().cloned()).collect(),
+            max_queued_events: config.session_queue,
+            limits: config.limits,
+            secret_masker: SecretMasker::new(config.secrets()),
+            lease_owner: owner,
+            ..HostOptions::new(WorkspaceDir { path: workspace }, config.model.clone())
+        }
+    }
+}
+
 /// Builder of a distribution ([`CapstanBuilder::build`]) or of an embedded host ([`CapstanBuilder::start`]).
 ///
-/// Every option except the plugins applies to the embedded host only.
+/// Every option except the plugins and the trusted channels applies to the embedded host only.
 #[derive(Default)]
 pub struct CapstanBuilder {
     plugins: Vec<Box<dyn Plugin>>,
+    trusted_channels: Vec<TrustedChannel>,
     home: Option<PathBuf>,
     workspace: Option<PathBuf>,
     store: Option<Arc<dyn Store>>,
@@ -63,6 +87,13 @@ impl CapstanBuilder {
     /// Adds a plugin. The last plugin added is called first.
     pub fn plugin(mut self, plugin: impl Plugin) -> Self {
         self.plugins.push(Box::new(plugin));
+        self
+    }
+
+    /// Trusts a channel of a plugin: its events come from the operator. By default the events of every plugin's channel
+    /// are remote, also of one that replaces the terminal.
+    pub fn trust_channel(mut self, plugin: &str, channel: impl Into<ChannelName>) -> Self {
+        self.trusted_channels.push(TrustedChannel { plugin: plugin.into(), channel: channel.into() });
         self
     }
 
@@ -111,7 +142,7 @@ impl CapstanBuilder {
 
     /// Builds the distribution, for its command line.
     pub fn build(self) -> Capstan {
-        Capstan { plugins: self.plugins }
+        Capstan { plugins: self.plugins, trusted_channels: self.trusted_channels }
     }
 
     /// Starts a host. Options that were not set come from the environment, as for the command line.
@@ -127,7 +158,8 @@ impl CapstanBuilder {
             config.providers.iter_mut().for_each(|provider| provider.settings.clock = clock.clone());
         }
         let cli = self.cli.unwrap_or_else(|| CliChannel::new(CliPrinter::silent()));
-        let hooks = Capstan { plugins: self.plugins }.build_hooks(&config, &cli, self.deadlines);
+        let capstan = Capstan { plugins: self.plugins, trusted_channels: self.trusted_channels };
+        let hooks = capstan.build_hooks(&config, &cli, self.deadlines);
         for line in config.unprovided_channels(&provided_channels(&hooks)) {
             tracing::warn!("{line}");
         }
@@ -135,7 +167,7 @@ impl CapstanBuilder {
             Some(store) => (store, LeaseOwner::anonymous()),
             None => home::open_store_and_lock(&config)?,
         };
-        let mut options = host_options(&config, workspace, owner);
+        let mut options = capstan.host_options(&config, workspace, owner);
         if let Some(clock) = self.clock {
             options.clock = clock;
         }
@@ -154,21 +186,4 @@ pub(crate) fn resolve_workspace(path: Option<&Path>) -> Result<PathBuf, CommandE
 pub(crate) fn provided_channels(hooks: &HookRuntime) -> Vec<ChannelName> {
     let provided = hooks.collect_provided::<ProvideChannels, Arc<dyn Channel>>(|channel| channel.name().to_string());
     provided.iter().map(|channel| channel.name()).collect()
-}
-
-/// Host options derived from a configuration.
-pub(crate) fn host_options(config: &Config, workspace: PathBuf, owner: LeaseOwner) -> HostOptions {
-    HostOptions {
-        fallback_models: config.fallback_models.clone(),
-        model_options: ModelOptions { max_tokens: config.max_tokens, reasoning: config.reasoning },
-        max_message_bytes: config.max_message_bytes,
-        run_timeout: config.run_timeout,
-        session_wait_timeout: config.session_wait,
-        intake_overrides: config.intakes.clone(),
-        max_queued_events: config.session_queue,
-        limits: config.limits,
-        secret_masker: SecretMasker::new(config.secrets()),
-        lease_owner: owner,
-        ..HostOptions::new(WorkspaceDir { path: workspace }, config.model.clone())
-    }
 }

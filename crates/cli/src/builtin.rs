@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use capstan_agent::paths::PathBounds;
 use capstan_agent::tools;
-use capstan_channels::{StdioChannel, stdio};
+use capstan_channels::{CliChannel, StdioChannel, stdio};
 use capstan_hooks::contracts::{Channel, KnowledgeBase, KnowledgeSource, ModelProvider};
 use capstan_hooks::points::{ProvideChannels, ProvideKnowledge, ProvideModelOptions, ProvideTapeStore};
 use capstan_hooks::{BoxError, HookRegistrar, Plugin};
+use capstan_host::TrustedChannel;
 use capstan_knowledge::{FolderKnowledge, FolderLimits};
 use capstan_models::{DemoProvider, HttpClients, Provider};
 use capstan_store::JsonlTapeStore;
@@ -36,6 +37,15 @@ const MAX_ESCAPE_FACTOR: usize = 6;
 const LINE_OVERHEAD_BYTES: usize = 64 * 1024;
 
 impl BuiltinPlugin {
+    /// Name of the plugin. It is registered first, so no other plugin can have it.
+    const PLUGIN_NAME: &str = "builtin";
+
+    /// Channels of the operator.
+    pub(crate) fn trusted_channels() -> [TrustedChannel; 2] {
+        [CliChannel::CHANNEL_NAME, StdioChannel::CHANNEL_NAME]
+            .map(|channel| TrustedChannel { plugin: Self::PLUGIN_NAME.into(), channel: channel.into() })
+    }
+
     pub(crate) fn new(config: &Config, terminal: Arc<dyn Channel>) -> Self {
         Self {
             loop_options: capstan_agent::LoopOptions { max_steps: config.max_steps },
@@ -82,7 +92,7 @@ fn agent_options(config: &Config) -> capstan_agent::AgentOptions {
 
 impl Plugin for BuiltinPlugin {
     fn name(&self) -> &'static str {
-        "builtin"
+        Self::PLUGIN_NAME
     }
 
     fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {

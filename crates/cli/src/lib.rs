@@ -34,7 +34,7 @@ mod runtime;
 pub use builder::{Capstan, CapstanBuilder};
 pub use capstan_channels as channels;
 pub use capstan_hooks as hooks;
-pub use capstan_host::{Host, HostError, ServedEvent};
+pub use capstan_host::{Host, HostError, IncomingEvent, ServedEvent};
 pub use capstan_protocol as protocol;
 pub use capstan_store as store;
 pub use capstan_tape as tape;

@@ -201,3 +201,44 @@ fn failed_output_is_not_reported_as_a_store_failure() {
     assert!(output.starts_with("error[output-failed]: cannot write to the standard output"), "{output}");
     assert_eq!(ended.status.code(), Some(1));
 }
+
+fn save_binding(fixture: &CliFixture, binding: &Value) {
+    fixture.capstan_with_input(&["bindings", "set", "-"], binding.to_string().as_bytes()).succeeded();
+}
+
+#[test]
+fn g13_event_for_another_workspace_is_refused_in_dry_run_and_run() {
+    let fixture = CliFixture::new();
+    save_binding(
+        &fixture,
+        &json!({"binding_id": "tenant", "runner_id": "builtin:agent", "scope": {"workspace_id": "tenant-a"},
+            "resource_policy": {"tools": []}}),
+    );
+    let mut envelope = message_envelope("hello");
+    envelope["workspace_id"] = json!("tenant-a");
+    let event = fixture.file("event.json", envelope.to_string());
+    for command in [["bindings", "dry-run"], ["events", "send"]] {
+        fixture.capstan(&[command[0], command[1], &event]).refused("workspace-not-served", 2);
+    }
+    assert_eq!(fixture.outcomes(), (0, 0), "nothing was accepted");
+}
+
+#[test]
+fn g13_dry_run_matches_the_event_that_is_sent() {
+    let fixture = CliFixture::new();
+    let workspace = fixture.workspace().canonicalize().unwrap();
+    let filters = json!([{"field": "session_id", "one_of": ["api:c"]},
+        {"field": "workspace_id", "one_of": [workspace]}, {"field": "delivery.output_channel", "one_of": ["cli"]}]);
+    save_binding(&fixture, &json!({"binding_id": "resolved", "runner_id": "builtin:agent", "filters": filters}));
+    for workspace_id in [Value::Null, json!(workspace)] {
+        let mut envelope = message_envelope("hello");
+        envelope["event_id"] = Value::Null;
+        envelope["workspace_id"] = workspace_id;
+        let event = fixture.file("event.json", envelope.to_string());
+        let dry_run = fixture.capstan(&["bindings", "dry-run", &event, "--json"]).json();
+        assert_eq!((&dry_run["binding_id"], &dry_run["session_id"]), (&json!("resolved"), &json!("api:c")));
+        let served = fixture.capstan(&["events", "send", &event]).json();
+        let run = fixture.capstan(&["runs", "show", served["run_id"].as_str().unwrap(), "--json"]).json();
+        assert_eq!(run["binding"], "resolved");
+    }
+}

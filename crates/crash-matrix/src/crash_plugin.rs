@@ -32,9 +32,14 @@ pub struct CrashPlugin {
     pub replaces_agent: bool,
 }
 
+impl CrashPlugin {
+    /// Name of the plugin.
+    pub const PLUGIN_NAME: &str = "crash";
+}
+
 impl Plugin for CrashPlugin {
     fn name(&self) -> &'static str {
-        "crash"
+        Self::PLUGIN_NAME
     }
 
     fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {

@@ -22,7 +22,14 @@ fn main() -> ExitCode {
     };
     let runtime = runtime.enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let host = Capstan::builder().plugin(plugin).start().await.expect("a host");
+        let host = Capstan::builder()
+            .plugin(plugin)
+            // The platform is the operator: it sends commands with effects.
+            .trust_channel(CrashPlugin::PLUGIN_NAME, PlatformChannel::CHAT_CHANNEL)
+            .trust_channel(CrashPlugin::PLUGIN_NAME, PlatformChannel::CALLER_CHANNEL)
+            .start()
+            .await
+            .expect("a host");
         if is_set(TrialDir::STATE_RUNNER_VARIABLE) {
             StateRunner::bind(&host).await;
         }

@@ -3,7 +3,9 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use capstan_protocol::{DeliveryTarget, Event, EventInput, RawPayloadRef, SessionId, Timestamp, WorkspaceId};
+use capstan_protocol::{
+    DeliveryTarget, Event, EventInput, EventOrigin, RawPayloadRef, SessionId, Timestamp, WorkspaceId,
+};
 
 use crate::ExtensionMap;
 
@@ -11,6 +13,7 @@ use crate::ExtensionMap;
 #[derive(Debug, Clone)]
 pub struct InboundEvent {
     event: Arc<Event>,
+    origin: EventOrigin,
     accepted_at: Option<Timestamp>,
     extensions: ExtensionMap,
 }
@@ -32,14 +35,25 @@ pub struct RawPayload(pub Vec<u8>);
 pub struct ReplyOnlyCaller;
 
 impl InboundEvent {
-    /// Wraps an event without runtime objects.
+    /// Wraps an event of remote origin without runtime objects.
     pub fn new(event: Event) -> Self {
-        Self { event: Arc::new(event), accepted_at: None, extensions: ExtensionMap::new() }
+        let origin = EventOrigin::Remote;
+        Self { event: Arc::new(event), origin, accepted_at: None, extensions: ExtensionMap::new() }
     }
 
     /// Runtime objects of the event: a [`crate::TurnLifespan`], or any type that a channel and its plugin agree on.
     pub fn extensions(&self) -> &ExtensionMap {
         &self.extensions
+    }
+
+    /// Origin that the host assigned to the event.
+    pub fn origin(&self) -> EventOrigin {
+        self.origin
+    }
+
+    /// Copy with another origin. The host replaces the origin of every event that a channel submits.
+    pub fn with_origin(&self, origin: EventOrigin) -> Self {
+        Self { origin, ..self.clone() }
     }
 
     /// Time of acceptance. The event may have been queued since.

@@ -15,9 +15,9 @@ use capstan_hooks::contracts::{Channel, ChannelError, Gateway, IntakeError};
 use capstan_hooks::points::ProvideChannels;
 use capstan_hooks::{HookRuntime, InboundEvent};
 use capstan_policy::BindingStore;
-use capstan_protocol::{ChannelName, Descriptor, SessionId};
+use capstan_protocol::{ChannelName, Descriptor, EventOrigin, PluginName, SessionId};
 use capstan_runs::{CancelWatcher, Orchestrator, RunDependencies, RunEnvironment, ToolCatalog};
-use capstan_sessions::{HostLifecycle, SessionDependencies, SessionService};
+use capstan_sessions::{ChannelGateway, HostLifecycle, SessionDependencies, SessionService};
 use capstan_tape::{Store, TapeAddress, TapeRepository};
 use capstan_turn::TurnPipeline;
 use futures::future::BoxFuture;
@@ -37,6 +37,8 @@ pub struct Host {
     tapes: TapeRepository,
     bindings: Arc<BindingStore>,
     channels: ChannelDirectory,
+    /// Channels whose events have a trusted origin.
+    trusted_channels: Arc<[ChannelName]>,
     /// Listening channels.
     channel_listeners: Arc<ChannelListeners>,
 }
@@ -55,8 +57,16 @@ impl Host {
     pub async fn start(hooks: HookRuntime, store: Arc<dyn Store>, options: HostOptions) -> Result<Self, HostError> {
         let workspace_id = resolve_workspace_id(store.as_ref(), &options.workspace.to_text()).await?;
         let tapes = open_tapes(&hooks, store)?;
-        let channels: Vec<Arc<dyn Channel>> =
-            hooks.collect_provided::<ProvideChannels, _>(|channel: &Arc<dyn Channel>| channel.name().to_string());
+        let provided = hooks
+            .collect_provided_with_plugin::<ProvideChannels, Arc<dyn Channel>>(|channel| channel.name().to_string());
+        let is_trusted = |(plugin, channel): &&(PluginName, Arc<dyn Channel>)| {
+            options
+                .trusted_channels
+                .iter()
+                .any(|trusted| trusted.plugin == *plugin && trusted.channel == channel.name())
+        };
+        let trusted_channels = provided.iter().filter(is_trusted).map(|(_, channel)| channel.name()).collect();
+        let channels: Vec<Arc<dyn Channel>> = provided.into_iter().map(|(_, channel)| channel).collect();
         let system_tape = TapeAddress { workspace: workspace_id.clone(), session: SYSTEM_SESSION.into() };
         let binding_store = BindingStore::new(tapes.clone(), options.clock.clone(), system_tape)
             .with_channels(channels.iter().map(|channel| channel.name()).collect());
@@ -88,7 +98,16 @@ impl Host {
             stop_token: sessions.lifecycle().stop_token.clone(),
         };
         sessions.lifecycle().tasks.spawn(cancel_watcher.run());
-        Ok(Self { sessions, environment, hooks, tapes, bindings, channels, channel_listeners: Arc::default() })
+        Ok(Self {
+            sessions,
+            environment,
+            hooks,
+            tapes,
+            bindings,
+            channels,
+            trusted_channels,
+            channel_listeners: Arc::default(),
+        })
     }
 
     /// Tapes of this host.
@@ -133,12 +152,22 @@ impl Host {
         // Before new events arrive: orphaned events are older.
         self.sessions.sweeper().sweep().await;
         self.sessions.sweeper().start();
-        // Not the host itself: a channel holds the gateway, and the host holds the task of the channel, so neither would
-        // be dropped.
-        let gateway: Arc<dyn Gateway> = Arc::new(self.sessions.clone());
         for channel in starting {
-            self.channel_listeners.start_channel(channel, Arc::clone(&gateway), directory.clone());
+            // Without the host itself: a channel holds the gateway, and the host holds the task of the channel, so
+            // neither would be dropped.
+            let gateway = self.gateway(self.channel_origin(&channel.name()));
+            self.channel_listeners.start_channel(channel, Arc::new(gateway), directory.clone());
         }
+    }
+
+    /// Origin of the events that a channel submits.
+    fn channel_origin(&self, name: &ChannelName) -> EventOrigin {
+        if self.trusted_channels.contains(name) { EventOrigin::Trusted } else { EventOrigin::Remote }
+    }
+
+    /// Gateway for events of this origin.
+    pub(crate) fn gateway(&self, origin: EventOrigin) -> ChannelGateway {
+        ChannelGateway::new(self.sessions.clone(), origin)
     }
 
     /// Waits until every listening channel has ended, and returns the errors of those that failed.
@@ -256,9 +285,10 @@ impl Host {
     }
 }
 
+/// Accepts events of remote origin.
 impl Gateway for Host {
     fn submit(&self, event: InboundEvent) -> BoxFuture<'static, Result<(), IntakeError>> {
-        self.sessions.submit(event)
+        self.gateway(EventOrigin::Remote).submit(event)
     }
 }
 

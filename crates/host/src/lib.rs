@@ -20,9 +20,10 @@ pub mod testing;
 pub use capstan_hooks::SecretMasker;
 pub use capstan_runs::{ApiLimits, ResultLimits, RunLimits, WorkspaceDir, model_call_log, state_admin};
 pub use capstan_sessions::{
-    HostError, IncomingEvent, LeaseOwner, OrphanedWork, ProcessLiveness, SYSTEM_SESSION, ServedEvent, conservation,
+    EventResolver, HostError, IncomingEvent, LeaseOwner, OrphanedWork, ProcessLiveness, ResolvedEvent, SYSTEM_SESSION,
+    ServedEvent, conservation,
 };
 pub use host::Host;
 pub use langbot::LangBotQueryError;
-pub use options::HostOptions;
+pub use options::{HostOptions, TrustedChannel};
 pub use tapes::open_tapes;

@@ -4,12 +4,21 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use capstan_hooks::contracts::IntakeOptions;
-use capstan_protocol::{ChannelName, Clock, ModelId, ModelOptions};
+use capstan_protocol::{ChannelName, Clock, ModelId, ModelOptions, PluginName};
 
 use capstan_runs::{RunLimits, RunOptions, WorkspaceDir};
 use capstan_sessions::{LeaseOwner, SessionOptions};
 
 use crate::SecretMasker;
+
+/// Channel whose events come from the operator. A channel of the same name from another plugin is not trusted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrustedChannel {
+    /// Plugin that provides the channel.
+    pub plugin: PluginName,
+    /// Name of the channel.
+    pub channel: ChannelName,
+}
 
 /// Options of a host.
 #[derive(Debug, Clone)]
@@ -30,6 +39,8 @@ pub struct HostOptions {
     pub session_wait_timeout: Duration,
     /// Intake options that override those of a channel.
     pub intake_overrides: BTreeMap<ChannelName, IntakeOptions>,
+    /// Channels whose events have a trusted origin. Events of all other channels are remote.
+    pub trusted_channels: Vec<TrustedChannel>,
     /// Maximum number of queued events of one session.
     pub max_queued_events: usize,
     /// Limits of a run.
@@ -54,6 +65,7 @@ impl HostOptions {
             run_timeout: Duration::from_hours(1),
             session_wait_timeout: Duration::from_mins(1),
             intake_overrides: BTreeMap::new(),
+            trusted_channels: Vec::new(),
             max_queued_events: 64,
             limits: RunLimits::default(),
             secret_masker: SecretMasker::default(),

@@ -97,7 +97,8 @@ pub struct ResourcePolicy {
     /// Models, by `provider:name`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub models: Option<ResourceAccess<ModelOperation>>,
-    /// Tools, by name.
+    /// Tools, by name. Absent: all for a trusted origin; for a remote one, all but those that need a trusted origin, and
+    /// comma commands of read-only tools only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<ResourceAccess<ToolOperation>>,
     /// Knowledge bases, by id.
@@ -132,7 +133,8 @@ pub struct ResourcePolicy {
     /// Messages that arrive during the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steering: Option<bool>,
-    /// Run a comma command with an unknown name as a shell command; absent: on the `cli` channel only.
+    /// Run a comma command with an unknown name as a shell command; absent: for trusted origins only.
+    /// `true` also gives remote origins all tools that `tools` does not exclude.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shell_commands: Option<bool>,
     /// Approval rules for tool calls; the first matching rule applies.

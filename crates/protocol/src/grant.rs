@@ -58,6 +58,24 @@ pub enum TapeAccess {
     Write,
 }
 
+/// Comma commands that a run may execute. Ordered: each level includes the previous one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CommandAccess {
+    /// Commands of tools that change nothing.
+    ReadOnly,
+    /// Commands of all granted tools.
+    #[default]
+    All,
+}
+
+impl CommandAccess {
+    /// Returns true if commands of all granted tools are allowed.
+    pub fn is_all(&self) -> bool {
+        *self == Self::All
+    }
+}
+
 /// Authority of one run: computed when the run begins, stored with it, and from then on the only source of permission
 /// checks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -65,6 +83,9 @@ pub struct Grant {
     /// Permissions of the run.
     #[serde(flatten)]
     pub may: PermissionSet,
+    /// Comma commands that the run may execute.
+    #[serde(default, skip_serializing_if = "CommandAccess::is_all")]
+    pub commands: CommandAccess,
     /// Allow a comma command with an unknown name to run as a shell command.
     #[serde(default)]
     pub shell_commands: bool,

@@ -21,6 +21,7 @@ mod descriptor;
 mod envelope;
 mod error_code;
 mod event;
+mod event_origin;
 mod grant;
 mod ids;
 mod missing_permissions;
@@ -30,6 +31,7 @@ mod outbound;
 mod outbox_status;
 mod outcome;
 mod permission_set;
+mod public_address;
 mod result_parse;
 mod retry_backoff;
 pub mod run_api;
@@ -55,7 +57,8 @@ pub use error_code::{CodeOwner, CodedError, ErrorCode, ExitClass, FailureCode};
 pub use event::{
     ActorRef, DeliveryTarget, Event, EventInput, RawPayloadRef, SubjectRef, event_type, parse_command_line,
 };
-pub use grant::{AllowList, ApprovalDecision, ApprovalRule, Grant, StateLimits, TapeAccess};
+pub use event_origin::EventOrigin;
+pub use grant::{AllowList, ApprovalDecision, ApprovalRule, CommandAccess, Grant, StateLimits, TapeAccess};
 pub use ids::{
     ActionId, ArtifactId, BindingId, BlobHash, ChannelName, ChatId, EntryId, EventId, IdError, PluginName, RunId,
     RunnerId, SessionId, TapeName, WorkspaceId,
@@ -69,6 +72,7 @@ pub use permission_set::{
     ArtifactOperation, EventOperation, HistoryOperation, KnowledgeOperation, ModelOperation, PermissionSet, ReadScope,
     ResourceAccess, StateScope, StorageArea, ToolOperation,
 };
+pub use public_address::is_public_address;
 pub use result_parse::ResultParseError;
 pub use retry_backoff::RetryBackoff;
 pub use run_context::{

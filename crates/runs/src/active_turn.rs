@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use capstan_protocol::{Binding, EntryId, EventKey};
+use capstan_protocol::{Binding, EntryId, EventKey, EventOrigin};
 use tokio_util::sync::CancellationToken;
 
 use crate::journal::Journal;
@@ -19,6 +19,8 @@ pub struct ActiveTurn {
     pub steering: Arc<Steering>,
     /// Binding of the turn. Without one, no run is started.
     pub binding: Option<Arc<Binding>>,
+    /// Origin of its events.
+    pub origin: EventOrigin,
     /// Newest entry of the tape that records one of its events.
     pub begins_after: EntryId,
     /// Its events, the lead first, each with the entry of its message if an interrupted run ingested it.

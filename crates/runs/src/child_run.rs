@@ -138,6 +138,7 @@ async fn open_child(
         journal,
         runner: Arc::clone(&parent.runner),
         binding: Arc::clone(&parent.binding),
+        origin: parent.origin,
         prompt: context.adapter.prompt.clone().unwrap_or_default().into(),
         context,
         served_events: Vec::new(),

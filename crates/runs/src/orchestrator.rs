@@ -99,7 +99,9 @@ impl Orchestrator {
         let now = self.environment.options.clock.now();
         let descriptor = runner.descriptor();
         let bypasses_host = self.environment.can_bypass_host(&descriptor);
-        let grant = compute_grant(&descriptor.permissions, binding, EventScope::from(&*input.inbound));
+        let scope = EventScope::new(&input.inbound, turn.origin);
+        let remote_tools = self.environment.tools.remote_tools();
+        let grant = compute_grant(&descriptor.permissions, binding, scope, remote_tools);
         let context = self.build_context(input, binding, turn, now, RunResources { grant });
         // Registered before it is recorded: recovery must not take it for a run of a dead process.
         let active_guard = self.environment.active_runs.register(context.run_id.clone(), turn.cancel_token.clone());
@@ -133,6 +135,7 @@ impl Orchestrator {
             journal: Arc::clone(&turn.journal),
             runner,
             binding: Arc::clone(binding),
+            origin: turn.origin,
             context,
             prompt: input.prompt.clone(),
             served_events: turn.events.clone(),

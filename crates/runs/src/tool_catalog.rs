@@ -6,7 +6,7 @@ use std::sync::Arc;
 use capstan_hooks::HookRuntime;
 use capstan_hooks::contracts::Tool;
 use capstan_hooks::points::ProvideTools;
-use capstan_protocol::{PluginName, ToolSpec};
+use capstan_protocol::{AllowList, PluginName, ToolSpec};
 
 /// Maximum length of a name: the smallest limit of all providers.
 const MAX_OFFERED_TOOL_NAME_LEN: usize = 64;
@@ -18,6 +18,8 @@ pub struct ToolCatalog {
     plugins: Vec<PluginName>,
     /// Specification of each tool, in the same order.
     specs: Arc<[ToolSpec]>,
+    /// Own names of the tools that events of remote origin get by default.
+    remote_tools: AllowList,
     /// Position of each tool, by its own name and by its name for models.
     by_name: HashMap<String, usize>,
 }
@@ -29,12 +31,23 @@ impl ToolCatalog {
         let mut offered = collect_tools(hooks);
         offered.retain(|(_, tool)| !tool.needs_knowledge() || has_knowledge);
         let (plugins, tools): (Vec<_>, Vec<_>) = offered.into_iter().unzip();
-        Self { by_name: index_by_name(&tools), specs: tools.iter().map(|tool| tool.spec()).collect(), tools, plugins }
+        Self {
+            by_name: index_by_name(&tools),
+            remote_tools: remote_tools(&tools),
+            specs: tools.iter().map(|tool| tool.spec()).collect(),
+            tools,
+            plugins,
+        }
     }
 
     /// Specifications of all tools.
     pub fn specs(&self) -> &Arc<[ToolSpec]> {
         &self.specs
+    }
+
+    /// Own names of the tools that events of remote origin get by default: all but those that need a trusted origin.
+    pub fn remote_tools(&self) -> &AllowList {
+        &self.remote_tools
     }
 
     /// Tool by its own name or by its name for models.
@@ -80,6 +93,12 @@ fn collect_tools(hooks: &HookRuntime) -> Vec<(PluginName, Arc<dyn Tool>)> {
         problem.is_none()
     });
     tools
+}
+
+/// Own names of the tools that do not need a trusted origin.
+fn remote_tools(tools: &[Arc<dyn Tool>]) -> AllowList {
+    let offered = tools.iter().filter(|tool| !tool.needs_trusted_origin());
+    AllowList::only(offered.map(|tool| tool.spec().name.to_string()))
 }
 
 /// Maps names to positions: own names and names for models. Own names take precedence.

@@ -1,7 +1,8 @@
 //! Errors of the host.
 
 use capstan_hooks::HookError;
-use capstan_protocol::{ChannelName, CodedError, EventId, SessionId};
+use capstan_policy::AttachmentError;
+use capstan_protocol::{ChannelName, CodedError, EventId, SessionId, WorkspaceId};
 use capstan_tape::StoreError;
 
 /// Errors that reject an event or prevent the host from starting.
@@ -24,6 +25,17 @@ pub enum HostError {
         channel: ChannelName,
         /// The names of the known channels.
         known: String,
+    },
+    /// An attachment refers to an address that a remote source may not name.
+    #[error(transparent)]
+    #[code(AttachmentRefused)]
+    Attachment(#[from] AttachmentError),
+    /// The event is for another workspace.
+    #[error("the workspace {workspace} is not served here")]
+    #[code(WorkspaceNotServed)]
+    WorkspaceNotServed {
+        /// The workspace that the event names.
+        workspace: WorkspaceId,
     },
     /// An event of another session has this id.
     #[error("the event id {event_id} was used for an event of another session")]

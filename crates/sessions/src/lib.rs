@@ -10,6 +10,7 @@
 
 mod accepted_event;
 mod active_sessions;
+mod channel_gateway;
 mod closing;
 pub mod conservation;
 mod duplicate_replies;
@@ -29,8 +30,9 @@ mod split_by_binding;
 #[cfg(test)]
 mod test_support;
 
+pub use channel_gateway::ChannelGateway;
 pub use error::HostError;
-pub use intake::EventIntake;
+pub use intake::{EventIntake, EventResolver, ResolvedEvent};
 pub use lease::LeaseOwner;
 pub use lifecycle::HostLifecycle;
 pub use process_liveness::{OrphanedWork, ProcessLiveness};

@@ -1,6 +1,6 @@
 use capstan_protocol::{
-    BindingId, EntryId, EventId, EventKey, Grant, Outcome, PermissionSet, RunId, RunnerId, SessionId, StateLimits,
-    TapeName, Timestamp,
+    BindingId, CommandAccess, EntryId, EventId, EventKey, Grant, Outcome, PermissionSet, RunId, RunnerId, SessionId,
+    StateLimits, TapeName, Timestamp,
 };
 use capstan_tape::{Batch, EntryDraft, Fact, JournalStore as _, MemoryStore, NewTape, RunRecord, RunStatus};
 
@@ -29,6 +29,7 @@ fn run_record(key: &EventKey) -> RunRecord {
         runner: RunnerId::new("r"),
         grant: Grant {
             may: PermissionSet::none(),
+            commands: CommandAccess::All,
             shell_commands: false,
             approvals: Vec::new(),
             state_limits: StateLimits::default(),

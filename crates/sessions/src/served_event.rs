@@ -1,7 +1,7 @@
 //! Events as callers submit them, and the results that callers get.
 
 use capstan_hooks::InboundEvent;
-use capstan_protocol::{Binding, Event, OutboundMessage, Outcome, RunId, SessionId, Usage};
+use capstan_protocol::{Binding, Event, EventOrigin, OutboundMessage, Outcome, RunId, SessionId, Usage};
 use capstan_turn::TurnError;
 
 /// Event submitted to the host, with an optional binding.
@@ -9,16 +9,27 @@ use capstan_turn::TurnError;
 pub struct IncomingEvent {
     /// The event.
     pub event: InboundEvent,
+    /// Origin of the event. It replaces the origin that the event itself may have.
+    pub origin: EventOrigin,
     /// Binding of the event, which is recorded with it; without one the host resolves a binding.
     pub binding: Option<Binding>,
 }
 
-impl From<InboundEvent> for IncomingEvent {
-    fn from(event: InboundEvent) -> Self {
-        Self { event, binding: None }
+impl IncomingEvent {
+    /// Event of the operator: typed on the terminal, or submitted by a channel that the distribution trusts.
+    pub fn trusted(event: impl Into<InboundEvent>) -> Self {
+        Self { origin: EventOrigin::Trusted, ..Self::from(event.into()) }
     }
 }
 
+/// Event of remote origin.
+impl From<InboundEvent> for IncomingEvent {
+    fn from(event: InboundEvent) -> Self {
+        Self { event, origin: EventOrigin::Remote, binding: None }
+    }
+}
+
+/// Event of remote origin.
 impl From<Event> for IncomingEvent {
     fn from(event: Event) -> Self {
         InboundEvent::from(event).into()

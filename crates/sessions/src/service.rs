@@ -6,15 +6,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use capstan_delivery::{ChannelDirectory, Outbox, OutboxOptions};
-use capstan_hooks::contracts::{Gateway, IntakeError, IntakeOptions};
-use capstan_hooks::{HookRuntime, InboundEvent};
+use capstan_hooks::HookRuntime;
+use capstan_hooks::contracts::IntakeOptions;
 use capstan_policy::BindingStore;
 use capstan_protocol::{ChannelName, Clock, SessionId, TapeName, WorkspaceId};
 use capstan_runs::{ActiveRuns, Orchestrator, ToolCatalog};
 use capstan_tape::{TapeAddress, TapeRepository, tape_name};
 use capstan_turn::TurnPipeline;
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
 
 use crate::active_sessions::ActiveSessions;
 use crate::closing::TurnCloser;
@@ -25,7 +23,7 @@ use crate::intake_policy::IntakePolicy;
 use crate::lease_keeper::LeaseKeeper;
 use crate::recovery::SessionRecovery;
 use crate::session_actor::SessionPool;
-use crate::{EventIntake, HostError, HostLifecycle, LeaseOwner, RecoverySweeper};
+use crate::{EventIntake, EventResolver, HostError, HostLifecycle, LeaseOwner, RecoverySweeper};
 
 /// Options of a [`SessionService`].
 #[derive(Debug, Clone)]
@@ -166,12 +164,15 @@ impl SessionService {
                 recovery: Arc::clone(&recovery),
                 pool: Arc::clone(&pool),
             },
-            hooks,
+            resolver: EventResolver {
+                hooks,
+                channels: channels.all().iter().map(|channel| channel.name()).collect(),
+                workspace_id: workspace_id.clone(),
+                max_message_bytes: options.max_message_bytes,
+            },
             tapes: tapes.clone(),
-            workspace_id: workspace_id.clone(),
             channels,
             clock,
-            max_message_bytes: options.max_message_bytes,
             leases,
             queues: IntakeQueues::default(),
             pool: Arc::clone(&pool),
@@ -259,12 +260,5 @@ fn new_lease_keeper(dependencies: &SessionDependencies, options: &SessionOptions
         clock: options.clock.clone(),
         run_timeout: options.run_timeout,
         session_wait_timeout: options.session_wait_timeout,
-    }
-}
-
-impl Gateway for SessionService {
-    fn submit(&self, event: InboundEvent) -> BoxFuture<'static, Result<(), IntakeError>> {
-        let refused = |error: HostError| IntakeError { code: error.code(), message: error.to_string() };
-        self.intake.accept_in_order(event.into(), None).map(move |accepted| accepted.map_err(refused)).boxed()
     }
 }

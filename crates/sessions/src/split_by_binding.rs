@@ -1,4 +1,5 @@
-//! Splits a batch by binding: events that share a turn, are offered to its run or interrupt it have the same binding.
+//! Splits a batch by authority: events that share a turn, are offered to its run or interrupt it have the same binding
+//! and the same origin.
 
 use std::sync::Arc;
 
@@ -12,10 +13,11 @@ use crate::accepted_event::{AcceptedEvent, TurnBatch};
 type BindingLookup = Result<Option<Arc<Binding>>, TurnError>;
 
 impl TurnBatch {
-    /// Resolves the bindings of a batch and splits it into batches that have one binding each, in order. There is at
-    /// least one. Each event is resolved separately, because the joined input is the input of none of them.
+    /// Resolves the bindings of a batch and splits it into batches that have one binding and one origin each, in order.
+    /// There is at least one. Each event is resolved separately, because the joined input is the input of none of them.
     ///
-    /// Events that an interrupted run ingested stay together: they are on the tape, where every run reads them.
+    /// Events that an interrupted run ingested stay together: they are on the tape, where every run reads them. Earlier
+    /// versions ingested events of several origins, which then have the authority of the least trusted one.
     pub(crate) async fn split_by_binding(mut self, bindings: &BindingStore) -> Vec<Self> {
         let was_ingested = self.events().any(|event| event.message_entry.is_some());
         if self.others.is_empty() || was_ingested {
@@ -26,6 +28,8 @@ impl TurnBatch {
                 }
                 Err(error) => self.binding = Err(binding_turn_error(&error)),
             }
+            let origin = self.events().map(|event| event.inbound.origin()).min().unwrap_or_default();
+            self.inbound = self.inbound.with_origin(origin);
             return vec![self];
         }
         let mut parts: Vec<(BindingLookup, Vec<AcceptedEvent>)> = Vec::new();
@@ -37,8 +41,14 @@ impl TurnBatch {
                 }
                 Err(error) => Err(binding_turn_error(&error)),
             };
+            let has_same_origin =
+                |events: &[AcceptedEvent]| events.iter().all(|other| other.inbound.origin() == event.inbound.origin());
             match parts.last_mut() {
-                Some((before, events)) if matches!(binding, Ok(Some(_))) && *before == binding => events.push(event),
+                Some((before, events))
+                    if matches!(binding, Ok(Some(_))) && *before == binding && has_same_origin(events) =>
+                {
+                    events.push(event);
+                }
                 _ => parts.push((binding, vec![event])),
             }
         }

@@ -37,12 +37,12 @@ pub(crate) fn built_in_tools(options: &ToolOptions, skills: &SkillDirs) -> Vec<A
     let files = || options.files.clone();
     let jobs = Arc::new(bash::JobRegistry::new(options.environment.clone()));
     vec![
-        Arc::new(bash::run(&jobs).with_own_deadline()),
-        Arc::new(bash::output(&jobs).with_own_deadline()),
-        Arc::new(bash::kill(&jobs)),
+        Arc::new(bash::run(&jobs).with_own_deadline().with_trusted_origin()),
+        Arc::new(bash::output(&jobs).with_own_deadline().with_trusted_origin()),
+        Arc::new(bash::kill(&jobs).with_trusted_origin()),
         Arc::new(fs::read(files()).with_read_only()),
-        Arc::new(fs::write(files())),
-        Arc::new(fs::edit(files())),
+        Arc::new(fs::write(files()).with_trusted_origin()),
+        Arc::new(fs::edit(files()).with_trusted_origin()),
         Arc::new(web::fetch(options.web.clone()).with_read_only()),
         Arc::new(tape::info().with_read_only()),
         Arc::new(tape::search().with_read_only()),

@@ -1,13 +1,16 @@
 //! `capstan bindings`.
 
+use capstan_host::{EventResolver, HostError};
 use capstan_policy::BindingStore;
 use capstan_policy::bindings::{BindingChoice, UnreadableBinding};
-use capstan_protocol::{Binding, BindingId, Clock, ErrorCode, Event, EventFilter};
+use capstan_protocol::{Binding, BindingId, Clock, ErrorCode, Event, EventFilter, EventOrigin, SessionId};
 use capstan_tape::TapeAddress;
 use clap::Subcommand;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::document::InputDocument;
+use super::events::read_sent_event;
 use super::tape::source::HomeTapes;
 use super::{CommandContext, print, print_json, print_lines, replace_control_chars, runners};
 use crate::{CommandError, builder};
@@ -46,6 +49,8 @@ pub(crate) enum BindingsCommand {
         binding: String,
     },
     /// Show which binding an event would get and why the others do not apply, without processing the event
+    ///
+    /// The event is resolved as by `events send`.
     DryRun {
         /// JSON file with the event, as for `events send`; - for standard input
         file: String,
@@ -67,8 +72,9 @@ pub(crate) async fn run(context: CommandContext<'_>, command: BindingsCommand) -
 async fn execute(home: &HomeTapes<'_>, command: BindingsCommand) -> Result<(), CommandError> {
     let workspace = home.workspace_id().await?;
     let system = TapeAddress { workspace: workspace.clone(), session: capstan_host::SYSTEM_SESSION.into() };
-    let bindings = BindingStore::new(home.tapes()?.clone(), Clock::system(), system)
-        .with_channels(builder::provided_channels(&home.context.build_hooks()));
+    let hooks = home.context.build_hooks();
+    let channels = builder::provided_channels(&hooks);
+    let bindings = BindingStore::new(home.tapes()?.clone(), Clock::system(), system).with_channels(channels.clone());
     let runners = runners::known_runners(home.context);
     match command {
         BindingsCommand::List { json } => list(&bindings, json).await,
@@ -92,11 +98,38 @@ async fn execute(home: &HomeTapes<'_>, command: BindingsCommand) -> Result<(), C
             print(&format!("removed binding {binding}"))
         }
         BindingsCommand::DryRun { file, json } => {
-            let event = InputDocument::read(&file)?.parse_envelope()?;
-            let event = Event { workspace_id: event.workspace_id.or(Some(workspace)), ..event };
-            let choice = bindings.dry_run(&event).await?;
-            if json { print_json(&choice) } else { print_lines(format_choice(&choice)) }
+            let max_message_bytes = home.context.config.max_message_bytes;
+            let resolver = EventResolver { hooks, channels, workspace_id: workspace, max_message_bytes };
+            let report = DryRunReport::new(&resolver, &bindings, read_sent_event(&file)?).await?;
+            if json { print_json(&report) } else { print_lines(report.to_lines()) }
         }
+    }
+}
+
+/// Binding that an event would get, and the properties of the event that the host determines.
+#[derive(Serialize)]
+struct DryRunReport {
+    #[serde(flatten)]
+    choice: BindingChoice,
+    session_id: SessionId,
+    origin: EventOrigin,
+}
+
+impl DryRunReport {
+    /// Resolves an event like the intake of a host, and explains the choice of its binding.
+    async fn new(resolver: &EventResolver, bindings: &BindingStore, event: Event) -> Result<Self, CommandError> {
+        let resolved = resolver.resolve(&event.into()).await?;
+        if let Some(failure) = resolved.failure {
+            return Err(HostError::from(failure).into());
+        }
+        let choice = bindings.dry_run(&resolved.inbound).await?;
+        Ok(Self { choice, session_id: resolved.session, origin: resolved.inbound.origin() })
+    }
+
+    fn to_lines(&self) -> Vec<String> {
+        let mut lines = format_choice(&self.choice);
+        lines.push(replace_control_chars(&format!("session {}, origin {}", self.session_id, self.origin)));
+        lines
     }
 }
 

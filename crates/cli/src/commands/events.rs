@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::CommandContext;
 use super::document::InputDocument;
 use super::serve_one::{PrintMode, check_channel, finish_command, serve_event};
-use crate::{CommandError, builder, home};
+use crate::{CommandError, home};
 
 #[derive(Subcommand)]
 pub(crate) enum EventsCommand {
@@ -38,13 +38,16 @@ enum CliEventInput {
     Query(Value),
 }
 
+/// Reads the event that `events send` submits: without a reply channel of its own, it is answered here.
+pub(super) fn read_sent_event(file: &str) -> Result<Event, CommandError> {
+    let mut event = InputDocument::read(file)?.parse_envelope()?;
+    event.delivery.output_channel.get_or_insert_with(|| CliChannel::CHANNEL_NAME.into());
+    Ok(event)
+}
+
 pub(crate) async fn run(context: CommandContext<'_>, command: EventsCommand) -> Result<(), CommandError> {
     let input = match command {
-        EventsCommand::Send { file } => {
-            let mut event = InputDocument::read(&file)?.parse_envelope()?;
-            event.delivery.output_channel.get_or_insert_with(|| CliChannel::CHANNEL_NAME.into());
-            CliEventInput::Event(Box::new(event))
-        }
+        EventsCommand::Send { file } => CliEventInput::Event(Box::new(read_sent_event(&file)?)),
         EventsCommand::Query { file } => {
             CliEventInput::Query(InputDocument::read(&file)?.parse_unique_json(ErrorCode::QueryInvalid)?)
         }
@@ -57,7 +60,7 @@ pub(crate) async fn run(context: CommandContext<'_>, command: EventsCommand) -> 
         check_channel(&hooks, channel)?;
     }
     let (store, owner) = home::open_store_and_lock(&context.config)?;
-    let options = builder::host_options(&context.config, context.workspace, owner);
+    let options = context.capstan.host_options(&context.config, context.workspace, owner);
     let host = Host::start(hooks, store, options).await?;
     let inbound = match input {
         CliEventInput::Event(event) => IncomingEvent::from(*event),

@@ -4,13 +4,13 @@ use std::io::Read as _;
 
 use capstan_channels::{CliChannel, CliPrinter};
 use capstan_hooks::HookDeadlines;
-use capstan_host::Host;
+use capstan_host::{Host, IncomingEvent};
 use capstan_protocol::{ActorRef, ErrorCode, Event, EventId, SessionId};
 use clap::Args;
 
 use super::serve_one::{PrintMode, check_channel, finish_command, serve_event};
 use super::{CommandContext, WorkspaceFlag, parse_name};
-use crate::{CommandError, builder, home};
+use crate::{CommandError, home};
 
 #[derive(Args)]
 pub(crate) struct RunArgs {
@@ -44,10 +44,16 @@ pub(crate) async fn run(context: CommandContext<'_>, arguments: RunArgs) -> Resu
     let hooks = context.capstan.build_hooks(&context.config, &cli, HookDeadlines::default());
     check_channel(&hooks, &event.source)?;
     let (store, owner) = home::open_store_and_lock(&context.config)?;
-    let options = builder::host_options(&context.config, context.workspace, owner);
+    let options = context.capstan.host_options(&context.config, context.workspace, owner);
     let host = Host::start(hooks, store, options).await?;
     let print_mode = if arguments.json { PrintMode::Json } else { PrintMode::Nothing };
-    finish_command(serve_event(host, event).await?, cli.take_notices(), print_mode)
+    finish_command(serve_event(host, with_origin(event)).await?, cli.take_notices(), print_mode)
+}
+
+/// Origin of a message: trusted on the channel of the terminal. A message in the name of another channel is a message of
+/// that channel, perhaps passed on by a script.
+fn with_origin(event: Event) -> IncomingEvent {
+    if event.source.as_str() == CliChannel::CHANNEL_NAME { IncomingEvent::trusted(event) } else { event.into() }
 }
 
 fn build_event(context: &CommandContext<'_>, arguments: &RunArgs) -> Result<Event, CommandError> {

@@ -41,7 +41,7 @@ pub(crate) async fn serve(context: CommandContext<'_>, arguments: ServeArgs) -> 
     let mut signals = TerminationSignals::watch();
     let (store, owner) = home::open_store_and_lock(&context.config)?;
     let grace = context.config.stop_grace;
-    let options = builder::host_options(&context.config, context.workspace, owner);
+    let options = context.capstan.host_options(&context.config, context.workspace, owner);
     let monitored_store = Arc::clone(&store);
     let host = Host::start(hooks, store, options).await?;
     host.listen(&names).await;

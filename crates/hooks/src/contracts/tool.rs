@@ -41,6 +41,12 @@ pub trait Tool: Send + Sync + 'static {
         false
     }
 
+    /// Returns true if the tool runs programs or changes files on the machine of the host. Events of remote origin get
+    /// such a tool only from a binding that grants it explicitly.
+    fn needs_trusted_origin(&self) -> bool {
+        false
+    }
+
     /// Calls the tool. An error is returned to the model, which may try again.
     async fn call(&self, arguments: JsonObject, context: ToolContext) -> Result<ToolOutput, ToolError>;
 }
@@ -107,6 +113,7 @@ pub struct FnTool {
     effect: Option<fn(&JsonObject, &Path) -> ToolEffect>,
     has_own_deadline: bool,
     needs_knowledge: bool,
+    needs_trusted_origin: bool,
     handler: ToolHandler,
 }
 
@@ -120,7 +127,15 @@ impl FnTool {
         let spec =
             ToolSpec { name: ToolName::new(name), description: description.to_owned(), parameters: parameters.into() };
         let handler: ToolHandler = Box::new(move |arguments, context| Box::pin(handler(arguments, context)));
-        Self { spec, is_read_only: false, effect: None, has_own_deadline: false, needs_knowledge: false, handler }
+        Self {
+            spec,
+            is_read_only: false,
+            effect: None,
+            has_own_deadline: false,
+            needs_knowledge: false,
+            needs_trusted_origin: false,
+            handler,
+        }
     }
 
     /// Declares that the tool changes nothing.
@@ -141,6 +156,11 @@ impl FnTool {
     /// Declares that the tool queries knowledge bases.
     pub fn with_knowledge(self) -> Self {
         Self { needs_knowledge: true, ..self }
+    }
+
+    /// Declares that the tool runs programs or changes files on the machine of the host.
+    pub fn with_trusted_origin(self) -> Self {
+        Self { needs_trusted_origin: true, ..self }
     }
 }
 
@@ -165,6 +185,10 @@ impl Tool for FnTool {
 
     fn needs_knowledge(&self) -> bool {
         self.needs_knowledge
+    }
+
+    fn needs_trusted_origin(&self) -> bool {
+        self.needs_trusted_origin
     }
 
     async fn call(&self, arguments: JsonObject, context: ToolContext) -> Result<ToolOutput, ToolError> {

@@ -158,7 +158,7 @@ impl Host {
                 ResourcePolicy { tools: Some(ResourceAccess::only(tools)), ..ResourcePolicy::default() };
         }
         validate_binding(&binding, &self.runners())?;
-        Ok(IncomingEvent { event: event.into(), binding: Some(binding) })
+        Ok(IncomingEvent { binding: Some(binding), ..event.into() })
     }
 }
 

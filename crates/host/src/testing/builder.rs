@@ -15,7 +15,7 @@ use capstan_testing::ScriptedModel;
 use tempfile::TempDir;
 
 use super::{ClosurePlugin, TestHost};
-use crate::{Host, HostOptions, LeaseOwner, SecretMasker, WorkspaceDir};
+use crate::{Host, HostOptions, LeaseOwner, SecretMasker, TrustedChannel, WorkspaceDir};
 
 /// API key sent to the scripted model, and masked by the host.
 pub const SCRIPTED_MODEL_KEY: &str = "sk-0123456789abcdef";
@@ -48,6 +48,7 @@ impl TestHostBuilder {
     pub(super) fn new(folder: Arc<TempDir>, store: Arc<dyn Store>) -> Self {
         let workspace = WorkspaceDir { path: folder.path().to_owned() };
         let mut options = HostOptions::new(workspace, "demo:".parse().expect("a model id"));
+        options.trusted_channels = vec![TrustedChannel { plugin: "builtin".into(), channel: "cli".into() }];
         options.run_timeout = Duration::from_mins(10);
         options.limits.tool_timeout = Duration::from_mins(20);
         options.lease_owner = LeaseOwner::open(folder.path().join("owners")).expect("a lock file");

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_hooks::contracts::Gateway as _;
-use capstan_protocol::{ChatMessage, Event, MessageRole, TapeName};
+use capstan_protocol::{ChatMessage, Event, EventOrigin, MessageRole, TapeName};
 use capstan_tape::{DefaultView, Entry, EntryKind, TapeSlice, View as _};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
 use super::{TestEnvironment, TestHostBuilder};
-use crate::{Host, HostError, ServedEvent};
+use crate::{Host, HostError, IncomingEvent, ServedEvent};
 
 /// Running host of a test. Its workspace exists as long as the host or its environment.
 #[derive(Clone)]
@@ -39,7 +39,8 @@ impl TestHost {
 
     /// Sends a message from the terminal and waits for its outcome.
     pub async fn send_message(&self, text: &str) -> ServedEvent {
-        self.serve(Event::message("cli", "local", text)).await.expect("the event is served")
+        let event = IncomingEvent::trusted(Event::message("cli", "local", text));
+        self.serve(event).await.expect("the event is served")
     }
 
     /// Serves an event in a spawned task.
@@ -48,9 +49,10 @@ impl TestHost {
         tokio::spawn(async move { host.serve(event).await.expect("the event is served") })
     }
 
-    /// Submits an event, and waits until it is accepted and its session actor has seen it.
+    /// Submits an event as from a trusted channel, and waits until it is accepted and its session actor has seen it.
     pub async fn submit_and_wait(&self, event: &Event) {
-        self.submit(event.clone().into()).await.expect("the event is accepted");
+        let gateway = self.gateway(EventOrigin::Trusted);
+        gateway.submit(event.clone().into()).await.expect("the event is accepted");
         // On the single thread of a test, the notified session actor runs before the task that releases it.
         for _ in 0..10 {
             tokio::task::yield_now().await;

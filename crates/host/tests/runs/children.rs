@@ -1,7 +1,7 @@
 //! Child runs: the agent works on a fork of its tape.
 
 use capstan_host::testing::TestHost;
-use capstan_protocol::{RunId, ToolOperation, ToolOutput};
+use capstan_protocol::{Event, RunId, ToolOperation, ToolOutput};
 use capstan_tape::{ForkState, RunRecord, RunStatus, TapeSlice};
 use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
 use serde_json::{Value, json};
@@ -94,6 +94,24 @@ async fn k04_a_subagent_has_only_the_tools_it_is_granted() {
     assert_eq!(tool_replies(&requests[2]), ["inner: the tool bash is not allowed here"]);
     let child = child_run(&conversation, &served.run_id.unwrap()).await;
     assert!(!child.grant.may.tools.allows(ToolOperation::Call, "bash") && !child.grant.shell_commands);
+}
+
+#[tokio::test]
+async fn g05_a_subagent_of_a_remote_event_gets_no_shell() {
+    let model = ScriptedModel::start_with(|request, _| {
+        match (last_user_message(request).contains("look"), ends_with_tool_result(request)) {
+            (true, false) => ScriptedReply::tool_calls([("inner", "bash", json!({"cmd": "touch made"}))]),
+            (true, true) => ScriptedReply::text("it is not allowed"),
+            (false, false) => subagent_call(json!({"prompt": "look around"})),
+            (false, true) => ScriptedReply::text("done"),
+        }
+    })
+    .await;
+    let conversation = TestHost::builder().scripted_model(&model).start().await;
+    let served = conversation.serve(Event::message("cli", "local", "go")).await.unwrap();
+    assert_eq!(served.output, "done");
+    assert_eq!(tool_replies(&model.requests()[2]), ["inner: the tool bash is not allowed here"]);
+    assert!(!conversation.workspace().join("made").exists());
 }
 
 #[tokio::test]

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use capstan_hooks::contracts::ApiMethod;
 use capstan_policy::{EventScope, compute_grant, default_binding};
 use capstan_protocol::{
-    AllowList, ApiErrorCode, ArtifactOperation, Binding, EventOperation, HistoryOperation, KnowledgeOperation,
-    ModelOperation, OperationSet, PermissionSet, ReadScope, ResourceAccess, ResourceOperation, ResourcePolicy,
-    StatePolicy, StateScope, StorageArea, TapeAccess, ToolOperation,
+    AllowList, ApiErrorCode, ArtifactOperation, Binding, EventOperation, EventOrigin, HistoryOperation,
+    KnowledgeOperation, ModelOperation, OperationSet, PermissionSet, ReadScope, ResourceAccess, ResourceOperation,
+    ResourcePolicy, StatePolicy, StateScope, StorageArea, TapeAccess, ToolOperation,
 };
 use proptest::prelude::*;
 use proptest::sample::subsequence;
@@ -111,9 +111,13 @@ fn binding_strategy() -> impl Strategy<Value = Binding> {
     })
 }
 
-/// Binding that additionally allows no more than `by`.
-fn narrow_binding(binding: &Binding, by: &PermissionSet) -> Binding {
-    let cap = binding.max_permissions().intersect(by);
+/// Binding that additionally allows no more than `by` for events of this origin.
+fn narrow_binding(binding: &Binding, by: &PermissionSet, origin: EventOrigin) -> Binding {
+    let mut cap = binding.max_permissions().intersect(by);
+    if origin == EventOrigin::Remote && binding.resource_policy.tools.is_none() {
+        // Absent tools are the default of the origin.
+        cap.tools.names = cap.tools.names.intersect(&remote_tools());
+    }
     let resource_policy = ResourcePolicy {
         models: Some(cap.models),
         tools: Some(cap.tools),
@@ -135,7 +139,15 @@ fn narrow_binding(binding: &Binding, by: &PermissionSet) -> Binding {
 }
 
 fn scope_strategy() -> impl Strategy<Value = EventScope> {
-    any::<[bool; 3]>().prop_map(|[from_cli, has_actor, has_subject]| EventScope { from_cli, has_actor, has_subject })
+    any::<[bool; 3]>().prop_map(|[is_trusted, has_actor, has_subject]| {
+        let origin = if is_trusted { EventOrigin::Trusted } else { EventOrigin::Remote };
+        EventScope { origin, has_actor, has_subject }
+    })
+}
+
+/// Tools that remote origins get by default.
+fn remote_tools() -> AllowList {
+    AllowList::only(TOOL_NAMES.iter().take(1).copied())
 }
 
 /// Checks that every permission of `less` is in `more`.
@@ -148,19 +160,22 @@ proptest! {
     fn g05_narrowing_an_input_never_widens_the_grant_and_the_reverse(
         permissions in authority_strategy(), by in authority_strategy(), binding in binding_strategy(), scope in scope_strategy(),
     ) {
-        let wide = compute_grant(&permissions, &binding, scope);
+        let wide = compute_grant(&permissions, &binding, scope, &remote_tools());
         prop_assert!(is_subset(&wide.may, &permissions));
         prop_assert!(is_subset(&wide.may, &binding.max_permissions()));
         // Read from right to left, each comparison is a widening.
-        let fewer_requested = compute_grant(&permissions.intersect(&by), &binding, scope);
+        let fewer_requested = compute_grant(&permissions.intersect(&by), &binding, scope, &remote_tools());
         prop_assert!(is_subset(&fewer_requested.may, &wide.may));
-        let fewer_allowed = compute_grant(&permissions, &narrow_binding(&binding, &by), scope);
+        let fewer_allowed = compute_grant(&permissions, &narrow_binding(&binding, &by, scope.origin), scope, &remote_tools());
         prop_assert!(is_subset(&fewer_allowed.may, &wide.may));
-        let no_scope = EventScope { from_cli: false, has_actor: false, has_subject: false };
-        let narrower_scope = compute_grant(&permissions, &binding, no_scope);
+        let no_scope = EventScope { origin: EventOrigin::Remote, has_actor: false, has_subject: false };
+        let narrower_scope = compute_grant(&permissions, &binding, no_scope, &remote_tools());
         prop_assert!(is_subset(&narrower_scope.may, &wide.may) && narrower_scope.shell_commands <= wide.shell_commands);
+        prop_assert!(narrower_scope.commands <= wide.commands);
+        let fewer_remote = compute_grant(&permissions, &binding, scope, &AllowList::none());
+        prop_assert!(is_subset(&fewer_remote.may, &wide.may));
         let disabled = StatePolicy { enabled: false, ..binding.state_policy.clone() };
-        let no_state = compute_grant(&permissions, &Binding { state_policy: disabled, ..binding.clone() }, scope);
+        let no_state = compute_grant(&permissions, &Binding { state_policy: disabled, ..binding.clone() }, scope, &remote_tools());
         prop_assert!(no_state.may.state.is_empty());
     }
 }

@@ -9,8 +9,8 @@ use capstan_hooks::contracts::{DebounceOptions, IntakeOptions, ResultStream, Run
 use capstan_hooks::points::ProvideRunners;
 use capstan_host::testing::{ClosurePlugin, TestEnvironment, TestHost};
 use capstan_protocol::{
-    ActorRef, AdmissionMode, Binding, BindingScope, Content, Descriptor, Event, EventFilter, PermissionSet, ResultBody,
-    RunContext,
+    ActorRef, AdmissionMode, Binding, BindingScope, Content, Descriptor, Event, EventFilter, EventKey, PermissionSet,
+    ResultBody, RunContext,
 };
 use capstan_testing::ReplyBarrier;
 use futures::StreamExt as _;
@@ -225,4 +225,41 @@ async fn g02_a_queued_event_gets_the_binding_in_force_when_its_turn_starts() {
     session.barrier.release();
     assert_eq!(format_outcome(&session.channel.wait_for_answer(&two.event_id).await.outcome), "silent");
     session.host.stop().await.unwrap();
+}
+
+/// Outcomes of messages of one person under one binding, the second of which is of remote origin.
+async fn mixed_origin_outcomes(mode: AdmissionMode, texts: &[&str]) -> Vec<String> {
+    let session = SharedSession::with_intake(IntakeOptions { admission: Some(mode), debounce: None }).await;
+    let events: Vec<Event> = texts.iter().map(|text| actor_message("ann", text)).collect();
+    let mut remote = None;
+    for (number, event) in events.iter().enumerate() {
+        if number == 1 {
+            remote = Some(session.host.serve_in_background(event.clone()));
+            while session.environment.store().inbox_record(&EventKey::from(event)).await.unwrap().is_none() {
+                tokio::task::yield_now().await;
+            }
+        } else {
+            session.host.submit_and_wait(event).await;
+        }
+        if number == 0 {
+            session.barrier.reached().await;
+        }
+    }
+    session.barrier.release();
+    let mut outcomes = Vec::new();
+    for event in &events {
+        outcomes.push(format_outcome(&session.channel.wait_for_answer(&event.event_id).await.outcome));
+    }
+    remote.unwrap().await.unwrap();
+    session.host.stop().await.unwrap();
+    outcomes
+}
+
+#[tokio::test(start_paused = true)]
+async fn g05_a_message_is_never_served_under_the_origin_of_another() {
+    let each = ["replied: ann: one", "replied: ann: two", "replied: ann: three"];
+    for mode in [AdmissionMode::Steer, AdmissionMode::Collect] {
+        assert_eq!(mixed_origin_outcomes(mode, &["one", "two", "three"]).await, each, "{mode:?}");
+    }
+    assert_eq!(mixed_origin_outcomes(AdmissionMode::Interrupt, &["one", "two"]).await, each[..2]);
 }

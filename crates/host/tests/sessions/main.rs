@@ -14,6 +14,7 @@ mod faulty_store;
 mod full_queue;
 mod host_shutdown;
 mod notices;
+mod origins;
 mod orphaned_events;
 mod orphaned_queries;
 #[path = "../platform/mod.rs"]

@@ -8,8 +8,8 @@ use capstan_host::HostError;
 use capstan_host::testing::{ClosurePlugin, TestEnvironment, TestHost};
 use capstan_policy::{EventScope, compute_grant, default_binding};
 use capstan_protocol::{
-    DeliveryTarget, Event, EventKey, OutboundMessage, Outcome, PermissionSet, RunId, SessionId, TapeName, Timestamp,
-    WorkspaceId,
+    AllowList, DeliveryTarget, Event, EventKey, EventOrigin, OutboundMessage, Outcome, PermissionSet, RunId, SessionId,
+    TapeName, Timestamp, WorkspaceId,
 };
 use capstan_tape::{
     Batch, EntryDraft, EntryRef, Fact, NewOutboxMessage, NewTape, OutboxStatus, OwnerLiveness, RunRecord, RunStatus,
@@ -89,7 +89,7 @@ impl<'a> OrphanedSession<'a> {
     /// Writes an open run of an event.
     pub async fn open_run(&self, event: &Event, bypasses_host: bool) -> RunId {
         let run_id = RunId::generate();
-        let scope = EventScope::from(event);
+        let scope = EventScope::new(event, EventOrigin::Remote);
         self.commit(vec![Fact::OpenRun(Box::new(RunRecord {
             run_id: run_id.clone(),
             session: ORPHAN_SESSION.into(),
@@ -100,7 +100,7 @@ impl<'a> OrphanedSession<'a> {
             others: Vec::new(),
             binding: "default".into(),
             runner: "builtin:agent".into(),
-            grant: compute_grant(&PermissionSet::all(), &default_binding(), scope),
+            grant: compute_grant(&PermissionSet::all(), &default_binding(), scope, &AllowList::All),
             status: RunStatus::Running,
             started_at: Timestamp::from_millis(0),
             ended_at: None,

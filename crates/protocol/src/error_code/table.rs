@@ -48,6 +48,9 @@ error_codes! {
     /// A run requested a platform action, and its outcome is unknown.
     ActionUnknown { id: "action-unknown", exit: Failed, owner: Shared,
         hint: "check on the platform whether the action was performed before requesting it again" }
+    /// An attachment of a remote event refers to an address that remote sources may not name.
+    AttachmentRefused { id: "attachment-refused", exit: Usage, owner: Shared,
+        hint: "send the content as a data: URL, or a public http: or https: URL" }
     /// A new backup failed its verification and was deleted.
     BackupDamaged { id: "backup-damaged", exit: Store, owner: Shared,
         hint: "run `capstan doctor` to list the damage; the damaged copy was deleted" }
@@ -303,4 +306,7 @@ error_codes! {
     /// The workspace directory cannot be used.
     WorkspaceMissing { id: "workspace-missing", exit: Usage, owner: Shared,
         hint: "pass an existing directory with --workspace, or omit it to use the current one" }
+    /// An event names a workspace that this host does not serve.
+    WorkspaceNotServed { id: "workspace-not-served", exit: Usage, owner: Shared,
+        hint: "leave workspace_id out of the event, or send it to a host of that workspace with --workspace" }
 }

@@ -6,6 +6,7 @@
 mod artifacts;
 mod call_schedule;
 mod child_runs;
+mod command_access;
 mod cursor;
 mod events;
 mod guard;

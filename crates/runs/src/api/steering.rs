@@ -18,12 +18,15 @@ impl MethodHandler for SteeringTake {
         RequiredPermission::Steering
     }
 
-    /// Ingests offered messages in order. A message with another binding, or none, gets a turn of its own, because its
-    /// authority differs. So does a message whose prompt cannot be built; its turn reports the failure. Later messages
+    /// Ingests offered messages in order. A message with another origin, with another binding or with none gets a turn
+    /// of its own, because its authority differs. So does a message whose prompt cannot be built; its turn reports the failure. Later messages
     /// are not ingested before it.
     async fn handle(run: &Arc<Run>, _: EmptyCall, _: CallPermit) -> Result<Vec<Content>, ApiError> {
         let mut prompts = Vec::new();
         while let Some(offered) = run.steering.next_offered() {
+            if offered.inbound.origin() != run.origin {
+                break;
+            }
             match run.environment.bindings.resolve(&offered.inbound, offered.own_binding.as_ref()).await {
                 Ok(binding) if binding.as_ref() == Some(&run.binding) => {}
                 Ok(_) => break,

@@ -20,6 +20,7 @@ use futures::FutureExt as _;
 use serde_json::Value;
 use tokio::sync::SemaphorePermit;
 
+use super::command_access::check_command_access;
 use super::guard::CallerKind;
 use super::method_handler::MethodHandler;
 use super::required_permission::RequiredPermission;
@@ -122,6 +123,7 @@ impl MethodHandler for ToolsCommand {
             return Err(ApiError::new(ApiErrorCode::NotFound, format!("there is no command {}", call.name)));
         };
         let name = tool.spec().name;
+        check_command_access(run, tool.as_ref())?;
         run.mark_as_command();
         let step = StepGuard::acquire(run).await?;
         // Durable before the command runs: an interrupted command must not be repeated after a crash.

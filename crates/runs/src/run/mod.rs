@@ -14,8 +14,8 @@ use capstan_hooks::args::PromptContent;
 use capstan_hooks::contracts::Runner;
 use capstan_policy::Budget;
 use capstan_protocol::{
-    ArtifactId, Binding, ChatMessage, Content, EntryId, EventKey, Grant, JsonObject, RunContext, RunId, StreamEvent,
-    Usage,
+    ArtifactId, Binding, ChatMessage, Content, EntryId, EventKey, EventOrigin, Grant, JsonObject, RunContext, RunId,
+    StreamEvent, Usage,
 };
 use capstan_tape::{EntryDraft, EntryRef, Fact, StoreError};
 use capstan_turn::RunError;
@@ -40,6 +40,8 @@ pub(crate) struct Run {
     pub(crate) runner: Arc<dyn Runner>,
     /// Binding that the authority of the run is derived from.
     pub(crate) binding: Arc<Binding>,
+    /// Origin of the events that the run serves, which its authority depends on.
+    pub(crate) origin: EventOrigin,
     pub(crate) context: RunContext,
     pub(crate) prompt: PromptContent,
     /// Events that the run serves, with the entry of the message if an interrupted run ingested it.

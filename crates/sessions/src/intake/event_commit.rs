@@ -107,6 +107,7 @@ impl EventCommitter {
                 }
             }
             let mut accepted = EventAcceptance::new(Event::clone(inbound));
+            accepted.origin = Some(inbound.origin());
             match raw {
                 Some(RawPayloadStorage::Inline(text)) => accepted.raw = Some(text.clone()),
                 Some(RawPayloadStorage::Blob { hash, bytes }) => {

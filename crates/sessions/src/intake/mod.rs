@@ -2,15 +2,14 @@
 
 mod admission;
 mod event_commit;
+mod event_resolver;
 mod intake_queue;
 
 use std::sync::Arc;
 
 use capstan_delivery::{ChannelDirectory, Outbox, QueueOverflow};
-use capstan_hooks::args::ResolveSessionArgs;
-use capstan_hooks::points::ResolveSession;
-use capstan_hooks::{HookError, HookRuntime, InboundEvent, RawPayload};
-use capstan_protocol::{Clock, Event, Outcome, RawPayloadRef, SessionId, TapeName, WorkspaceId};
+use capstan_hooks::RawPayload;
+use capstan_protocol::{Clock, Outcome, RawPayloadRef, TapeName};
 use capstan_tape::{StoreError, TapeAddress, TapeRepository, blob_hash, tape_name};
 use capstan_turn::EventArrival;
 use tokio::task::JoinError;
@@ -18,6 +17,7 @@ use tokio::task::JoinError;
 pub(crate) use self::admission::{AcceptancePlan, AdmissionPlanner};
 use self::event_commit::RawPayloadStorage;
 pub(crate) use self::event_commit::{AnchoredTapes, EventCommitter};
+pub use self::event_resolver::{EventResolver, ResolvedEvent};
 pub(crate) use self::intake_queue::IntakeQueues;
 use self::intake_queue::IntakeTicket;
 use crate::accepted_event::{AcceptedEvent, WaitingCaller};
@@ -26,17 +26,14 @@ use crate::duplicate_replies::DuplicateReplies;
 use crate::lease_keeper::LeaseKeeper;
 use crate::lifecycle::HostLifecycle;
 use crate::session_actor::SessionPool;
-use crate::{HostError, IncomingEvent, SYSTEM_SESSION};
+use crate::{HostError, IncomingEvent};
 
 /// Accepts events: resolves the session, plans the admission, commits the event, and sends it to its session actor.
 pub struct EventIntake {
-    pub(crate) hooks: HookRuntime,
+    pub(crate) resolver: EventResolver,
     pub(crate) tapes: TapeRepository,
-    pub(crate) workspace_id: WorkspaceId,
     pub(crate) channels: ChannelDirectory,
     pub(crate) clock: Clock,
-    /// Maximum size of the input of an event, in bytes.
-    pub(crate) max_message_bytes: usize,
     pub(crate) planner: AdmissionPlanner,
     pub(crate) committer: EventCommitter,
     pub(crate) leases: LeaseKeeper,
@@ -77,19 +74,15 @@ impl EventIntake {
         caller: Option<WaitingCaller>,
         ticket: IntakeTicket,
     ) -> Result<(), HostError> {
-        let IncomingEvent { event: inbound, binding: own_binding } = incoming;
-        self.check_event(&inbound)?;
-        let (session, unresolved) = self.resolve_session(&inbound).await;
-        if session.as_str() == SYSTEM_SESSION {
-            return Err(HostError::SessionReserved { session });
-        }
+        let IncomingEvent { event: inbound, origin, binding: own_binding } = incoming;
+        let resolved = self.resolver.resolve(&inbound.with_origin(origin)).await?;
+        let ResolvedEvent { inbound, session, failure: unresolved } = resolved;
         let raw = inbound.extensions().get::<RawPayload>().map(|raw| (blob_hash(&raw.0), raw));
-        let inbound = inbound.with_session(session.clone(), self.workspace_id.clone());
         let inbound = match &raw {
             Some((hash, _)) => inbound.with_raw_ref(RawPayloadRef { blob: hash.clone() }),
             None => inbound,
         };
-        let address = TapeAddress { workspace: self.workspace_id.clone(), session: session.clone() };
+        let address = TapeAddress { workspace: self.resolver.workspace_id.clone(), session: session.clone() };
         let tape = tape_name(&address);
         let is_busy = self.pool.sessions.is_busy(&tape);
         let mut reservation = self.pool.reserve(&tape)?;
@@ -159,39 +152,6 @@ impl EventIntake {
             () = self.lifecycle.stop_token.cancelled() => Err(HostError::Stopping),
             // Accepted, so that its turn is cancelled with an outcome.
             () = self.lifecycle.cancel_token.cancelled() => Ok(()),
-        }
-    }
-
-    /// Checks that the channel of the event is known and that the event is not too large.
-    fn check_event(&self, event: &Event) -> Result<(), HostError> {
-        let channel = event.channel();
-        if self.channels.get(&channel).is_none() {
-            let known: Vec<String> = self.channels.all().iter().map(|channel| channel.name().to_string()).collect();
-            return Err(HostError::UnknownChannel { channel, known: known.join(", ") });
-        }
-        let parts = match event.input.contents.as_slice() {
-            [] => 0,
-            parts => serde_json::to_vec(parts).map_or(usize::MAX, |bytes| bytes.len()),
-        };
-        let size = event.input.plain_text().len().saturating_add(parts);
-        let limit = self.max_message_bytes;
-        if size > limit { Err(HostError::MessageTooLarge { size, limit }) } else { Ok(()) }
-    }
-
-    /// Resolves the session of an event. If the hooks fail, returns the fallback session and the error.
-    async fn resolve_session(&self, inbound: &InboundEvent) -> (SessionId, Option<HookError>) {
-        let args = ResolveSessionArgs { message: inbound.clone() };
-        let fallback = inbound.fallback_session();
-        match self.hooks.call_first::<ResolveSession>(&args).await {
-            Ok(Some(decided)) if !decided.value.as_str().is_empty() => (decided.value, None),
-            Ok(_) => {
-                self.hooks.trace_fallback::<ResolveSession>(fallback.to_string());
-                (fallback, None)
-            }
-            Err(failure) => {
-                self.hooks.trace_fallback::<ResolveSession>(format!("{fallback}, without a turn"));
-                (fallback, Some(failure))
-            }
         }
     }
 }

@@ -281,7 +281,8 @@ async fn load_accepted_events(
         let entry = recovery.tapes.read_any_generation(tape, &TapeSlice::single(event.entry)).await?.pop();
         let Some(accepted) = entry.as_ref().and_then(EventAcceptance::from_entry) else { continue };
         let Ok(own_binding) = accepted.binding.as_ref().map(StoredBinding::parse).transpose() else { continue };
-        let inbound = InboundEvent::new(*accepted.event).with_accepted_at(event.accepted_at);
+        let origin = accepted.origin();
+        let inbound = InboundEvent::new(*accepted.event).with_origin(origin).with_accepted_at(event.accepted_at);
         orphaned.no_turn_reason = orphaned.no_turn_reason.take().or(accepted.without_turn);
         let kind = match inbound.command_line() {
             Some(_) => ArrivalKind::Command,

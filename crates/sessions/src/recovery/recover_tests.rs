@@ -1,5 +1,6 @@
 use capstan_protocol::{
-    BindingId, EntryId, EventKey, Outcome, RunId, RunnerId, SessionId, TapeName, Timestamp, ToolCall, ToolOutput,
+    BindingId, EntryId, EventKey, EventOrigin, Outcome, RunId, RunnerId, SessionId, TapeName, Timestamp, ToolCall,
+    ToolOutput,
 };
 use capstan_tape::{Entry, EntryDraft, EventIngestion, InFlightEvent, RunRecord, RunStatus};
 use serde_json::json;
@@ -38,7 +39,8 @@ fn run_record(id: &str, event: &str) -> RunRecord {
         grant: capstan_policy::compute_grant(
             &capstan_protocol::PermissionSet::all(),
             &capstan_policy::default_binding(),
-            capstan_policy::EventScope::from(&capstan_protocol::Event::message("wire", "1", "hi")),
+            capstan_policy::EventScope { origin: EventOrigin::Trusted, has_actor: false, has_subject: false },
+            &capstan_protocol::AllowList::All,
         ),
         status: RunStatus::Running,
         started_at: Timestamp::from_millis(0),

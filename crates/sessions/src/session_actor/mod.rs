@@ -274,13 +274,14 @@ impl SessionActor {
     }
 }
 
-/// Returns the arrival of an event during this turn: an event under another binding, or under none, does not interrupt
-/// the turn.
+/// Returns the arrival of an event during this turn: an event under another binding or under none, or of another origin,
+/// does not interrupt the turn.
 fn effective_arrival(active: &ActiveTurn, event: &AcceptedEvent) -> EventArrival {
     let id = |binding: &Option<Arc<Binding>>| binding.as_ref().map(|binding| binding.binding_id.clone());
     let event_binding = id(&event.binding);
     let is_other_binding = event_binding.is_none() || event_binding != id(&active.binding);
-    if event.arrival.mode == AdmissionMode::Interrupt && is_other_binding {
+    let is_other_origin = event.inbound.origin() != active.origin;
+    if event.arrival.mode == AdmissionMode::Interrupt && (is_other_binding || is_other_origin) {
         return EventArrival { mode: AdmissionMode::FollowUp, ..event.arrival };
     }
     event.arrival

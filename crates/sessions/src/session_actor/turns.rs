@@ -154,6 +154,7 @@ impl SessionActor {
             cancel_token: self.pool.lifecycle.cancel_token.child_token(),
             steering: Arc::new(Steering::default()),
             binding,
+            origin: batch.inbound.origin(),
             begins_after: batch.newest_entry(),
             events: batch.events().map(|event| (event.key.clone(), event.message_entry)).collect(),
             is_interrupted: AtomicBool::new(false),

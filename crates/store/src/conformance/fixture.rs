@@ -1,7 +1,7 @@
 //! Builders and helpers of the suites.
 
 use capstan_protocol::{
-    BindingId, ChatMessage, EntryId, Event, EventKey, Grant, JsonObject, OutboundMessage, PermissionSet,
+    BindingId, ChatMessage, CommandAccess, EntryId, Event, EventKey, Grant, JsonObject, OutboundMessage, PermissionSet,
     ResourceAccess, RunId, RunnerId, SessionId, TapeAccess, TapeName, Timestamp, ToolCall, ToolOutput,
 };
 use capstan_tape::{
@@ -82,6 +82,7 @@ pub(super) fn run_record(id: &str, started_at: Timestamp) -> RunRecord {
             },
             approvals: Vec::new(),
             state_limits: Default::default(),
+            commands: CommandAccess::All,
             shell_commands: false,
         },
         status: RunStatus::Running,

@@ -1,11 +1,13 @@
 //! Data of `event.accepted`.
 
-use capstan_protocol::{Binding, Event};
+use capstan_protocol::{Binding, Event, EventOrigin};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
 use crate::{Entry, TapeEvent, TapeEventKind};
 
+/// Source that the versions before stored origins trusted.
+const FORMERLY_TRUSTED_SOURCE: &str = "cli";
 /// Reason given for events that were accepted before the reason itself was stored.
 const UNSTORED_REASON: &str = "a hook failed before the turn";
 
@@ -14,6 +16,9 @@ const UNSTORED_REASON: &str = "a hook failed before the turn";
 pub struct EventAcceptance {
     /// The event, with its session resolved.
     pub event: Box<Event>,
+    /// Origin that the host assigned; absent in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "read_origin")]
+    pub origin: Option<EventOrigin>,
     /// Message of the platform, if it is short. A longer one is a blob, referred to by the event's `raw_ref`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<String>,
@@ -28,7 +33,16 @@ pub struct EventAcceptance {
 impl EventAcceptance {
     /// Acceptance of an event without further data.
     pub fn new(event: Event) -> Self {
-        Self { event: Box::new(event), raw: None, binding: None, without_turn: None }
+        Self { event: Box::new(event), origin: None, raw: None, binding: None, without_turn: None }
+    }
+
+    /// Origin of the event. An event without a stored origin is judged by its source, as by the version that accepted it.
+    pub fn origin(&self) -> EventOrigin {
+        match self.origin {
+            Some(origin) => origin,
+            None if self.event.source.as_str() == FORMERLY_TRUSTED_SOURCE => EventOrigin::Trusted,
+            None => EventOrigin::Remote,
+        }
     }
 
     /// Reads the acceptance that an entry records. `None` for other entries and unreadable data.
@@ -59,6 +73,12 @@ impl From<&Binding> for StoredBinding {
     fn from(binding: &Binding) -> Self {
         Self(json!(binding))
     }
+}
+
+/// Reads an origin. One that a later version defined is remote here.
+fn read_origin<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<EventOrigin>, D::Error> {
+    let origin = Value::deserialize(deserializer)?;
+    Ok(Some(EventOrigin::deserialize(&origin).unwrap_or(EventOrigin::Remote)))
 }
 
 /// Reads a reason. Tapes from before the reason was stored have `true`.

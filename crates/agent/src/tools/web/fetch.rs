@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use capstan_protocol::is_public_address;
 use reqwest::dns::{Name, Resolve, Resolving};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, LOCATION};
 use reqwest::redirect::Policy;
@@ -13,7 +14,6 @@ use reqwest::{Client, Response, StatusCode, Url};
 use super::WebOptions;
 use super::page_content::{self, PageContent};
 use super::proxy_tunnel::ProxyTunnel;
-use super::public_address::is_public;
 
 /// Timeout of a fetch, including redirects.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
@@ -142,8 +142,9 @@ impl PageFetcher {
         if addresses.is_empty() {
             return Err(format!("{host} has no address"));
         }
-        let is_reachable =
-            |address: IpAddr| is_public(address) || allowed.iter().any(|host| host.covers_address(address, port));
+        let is_reachable = |address: IpAddr| {
+            is_public_address(address) || allowed.iter().any(|host| host.covers_address(address, port))
+        };
         if let Some(private) = addresses.iter().find(|address| !is_allowed_name && !is_reachable(address.ip())) {
             return Err(format!(
                 "{host} resolves to the private address {}, which is not allowed (the user can allow it with \

@@ -6,7 +6,6 @@ mod html_text;
 mod markdown_writer;
 mod page_content;
 mod proxy_tunnel;
-mod public_address;
 
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use std::io::{BufRead, IsTerminal as _, Read as _, Write as _};
 
 use capstan_channels::{CliChannel, CliPrinter};
 use capstan_hooks::HookDeadlines;
-use capstan_host::{Host, ServedEvent};
+use capstan_host::{Host, IncomingEvent, ServedEvent};
 use capstan_protocol::{ErrorCode, ExitClass, SessionId};
 use capstan_turn::TurnError;
 use tokio::sync::mpsc;
@@ -13,7 +13,7 @@ use super::{QUIT_COMMANDS, message_event};
 use crate::commands::CommandContext;
 use crate::commands::serve_one::{self, RUN_CANCEL_GRACE};
 use crate::commands::signals::TerminationSignals;
-use crate::{CommandError, builder, home};
+use crate::{CommandError, home};
 
 /// Runs one turn per line, in order. A failed message does not end the chat; the command returns the last failure.
 pub(super) async fn run_line_chat(context: CommandContext<'_>, session: SessionId) -> Result<(), CommandError> {
@@ -21,7 +21,7 @@ pub(super) async fn run_line_chat(context: CommandContext<'_>, session: SessionI
     let cli = CliChannel::new(CliPrinter::standard());
     let hooks = context.capstan.build_hooks(&context.config, &cli, HookDeadlines::default());
     let (store, owner) = home::open_store_and_lock(&context.config)?;
-    let options = builder::host_options(&context.config, context.workspace, owner);
+    let options = context.capstan.host_options(&context.config, context.workspace, owner);
     let host = Host::start(hooks, store, options).await?;
     let is_interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let chat = LineChat { host: host.clone(), session, cli, is_interactive };
@@ -96,7 +96,7 @@ impl LineChat {
     /// Serves one message. A signal cancels its run, whose outcome is still recorded.
     async fn send_message(&self, text: String, signals: &mut TerminationSignals) -> Result<(), CommandError> {
         let event = message_event(text, &self.session);
-        let serving = self.host.serve(event);
+        let serving = self.host.serve(IncomingEvent::trusted(event));
         tokio::pin!(serving);
         let served = tokio::select! {
             served = &mut serving => served,

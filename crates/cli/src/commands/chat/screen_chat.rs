@@ -7,7 +7,7 @@ use capstan_channels::ChatChannel;
 use capstan_channels::chat::{ChatUpdate, ColorMode, KeyInput, SPINNER_INTERVAL, Screen, ScreenAction, TurnEnding};
 use capstan_hooks::HookDeadlines;
 use capstan_hooks::contracts::Channel as _;
-use capstan_host::{Host, HostError, ServedEvent};
+use capstan_host::{Host, HostError, IncomingEvent, ServedEvent};
 use capstan_protocol::{ErrorCode, EventId, ExitClass, SessionId};
 use capstan_turn::TurnError;
 use futures::future::BoxFuture;
@@ -23,7 +23,7 @@ use super::terminal::TerminalRenderer;
 use super::{LOCAL_CHAT_ID, QUIT_COMMANDS, with_local_actor};
 use crate::commands::CommandContext;
 use crate::commands::signals::TerminationSignals;
-use crate::{CommandError, builder, home};
+use crate::{CommandError, home};
 
 type PendingTurn = BoxFuture<'static, (EventId, Result<ServedEvent, HostError>)>;
 
@@ -54,7 +54,7 @@ pub(super) async fn run_screen_chat(
     let hooks = context.capstan.build_hooks(&context.config, &chat, HookDeadlines::default());
     let words = completion_words(&hooks, &context.workspace, &context.config.tools.skills);
     let (store, owner) = home::open_store_and_lock(&context.config)?;
-    let options = builder::host_options(&context.config, context.workspace.clone(), owner);
+    let options = context.capstan.host_options(&context.config, context.workspace.clone(), owner);
     let host = Host::start(hooks, store, options).await?;
     host.recover_session_on(&chat.name(), &session).await?;
     let (history, messages) = ChatHistory::open(&context.config.home);
@@ -209,7 +209,7 @@ impl ScreenChat {
         }
         let event = with_local_actor(self.chat.message_event(LOCAL_CHAT_ID, text));
         let (host, id) = (self.host.clone(), event.event_id.clone());
-        let mut turn: PendingTurn = async move { (id, host.serve(event).await) }.boxed();
+        let mut turn: PendingTurn = async move { (id, host.serve(IncomingEvent::trusted(event)).await) }.boxed();
         // The first poll takes the queue slot, so that messages keep their order.
         match poll!(&mut turn) {
             std::task::Poll::Ready((event, served)) => self.finish_turn(&event, served),

@@ -1,7 +1,8 @@
 //! Human-readable summary of a grant: resources granted in full, in part, and not at all.
 
 use capstan_protocol::{
-    AllowList, ApprovalRule, Grant, OperationSet, ReadScope, ResourceAccess, ResourceOperation, StateLimits, TapeAccess,
+    AllowList, ApprovalRule, CommandAccess, Grant, OperationSet, ReadScope, ResourceAccess, ResourceOperation,
+    StateLimits, TapeAccess,
 };
 use serde::Serialize;
 use serde_json::json;
@@ -37,7 +38,7 @@ fn format_row(label: &str, value: &str) -> String {
     format!("{label:15} {value}")
 }
 
-fn grant_extents(grant: &Grant) -> [(&'static str, GrantExtent); 14] {
+fn grant_extents(grant: &Grant) -> [(&'static str, GrantExtent); 15] {
     let may = &grant.may;
     [
         ("models", uses_extent(&may.models)),
@@ -53,6 +54,7 @@ fn grant_extents(grant: &Grant) -> [(&'static str, GrantExtent); 14] {
         ("prompt", flag_extent(may.prompt)),
         ("children", flag_extent(may.children)),
         ("steering", flag_extent(may.steering)),
+        ("commands", commands_extent(grant.commands)),
         ("shell_commands", flag_extent(grant.shell_commands)),
     ]
 }
@@ -104,6 +106,13 @@ fn tape_extent(access: TapeAccess) -> GrantExtent {
     }
 }
 
+fn commands_extent(commands: CommandAccess) -> GrantExtent {
+    match commands {
+        CommandAccess::All => GrantExtent::All,
+        CommandAccess::ReadOnly => GrantExtent::Partial("of read-only tools".to_owned()),
+    }
+}
+
 fn flag_extent(allowed: bool) -> GrantExtent {
     if allowed { GrantExtent::All } else { GrantExtent::None }
 }
@@ -121,13 +130,15 @@ fn serialized_name(value: &impl Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use capstan_protocol::{
-        ApprovalDecision, ApprovalRule, Grant, PermissionSet, ResourceAccess, StateLimits, TapeAccess, ToolOperation,
+        ApprovalDecision, ApprovalRule, CommandAccess, Grant, PermissionSet, ResourceAccess, StateLimits, TapeAccess,
+        ToolOperation,
     };
 
     use super::format_grant;
 
     fn grant_with_authority(may: PermissionSet) -> Grant {
-        Grant { may, shell_commands: false, approvals: Vec::new(), state_limits: StateLimits::default() }
+        let (commands, approvals) = (CommandAccess::All, Vec::new());
+        Grant { may, commands, shell_commands: false, approvals, state_limits: StateLimits::default() }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use capstan_protocol::{EntryId, Event, EventKey, RunId, Timestamp, Usage};
+use capstan_protocol::{EntryId, EventKey, EventOrigin, RunId, Timestamp, Usage};
 use capstan_tape::{
     Entry, EntryKind, EventAcceptance, InFlightEvent, InboxRecord, RunRecord, StoreError, TapeEventKind,
     TapeRepository, TapeSlice,
@@ -24,6 +24,8 @@ const FOLDED_LOOKBACK_ENTRIES: u64 = 100;
 struct RunDetails {
     run: RunRecord,
     accepted: Option<InboxRecord>,
+    /// Origin of the event.
+    origin: Option<EventOrigin>,
     /// Text of the event.
     text: Option<String>,
     /// Payload as sent by the platform, if it was stored.
@@ -54,29 +56,31 @@ pub(super) async fn show(tapes: &TapeRepository, run: RunRecord, json: bool) -> 
 impl RunDetails {
     async fn load(tapes: &TapeRepository, run: RunRecord) -> Result<Self, StoreError> {
         let accepted = tapes.store().inbox_record(&run.event).await?;
-        let (event, raw) = match &accepted {
-            Some(accepted) => read_event(tapes, accepted).await?.unzip(),
-            None => (None, None),
+        let acceptance = match &accepted {
+            Some(accepted) => read_acceptance(tapes, accepted).await?,
+            None => None,
         };
-        let raw_event = match (raw.flatten(), event.as_ref().and_then(|event| event.raw_ref.as_ref())) {
+        let inline = acceptance.as_ref().and_then(|acceptance| acceptance.raw.clone());
+        let raw_event = match (inline, acceptance.as_ref().and_then(|acceptance| acceptance.event.raw_ref.as_ref())) {
             (None, Some(raw)) => {
                 let bytes = tapes.store().blob(&raw.blob).await?;
                 bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             }
             (inline, _) => inline,
         };
-        let text = event.map(|event| event.input.plain_text().to_owned());
+        let origin = acceptance.as_ref().map(EventAcceptance::origin);
+        let text = acceptance.map(|acceptance| acceptance.event.input.plain_text().to_owned());
         let results = read_results(tapes, &run).await?;
         let folded_events = find_folded_events(tapes, &run).await?;
-        Ok(Self { run, accepted, text, raw_event, results, folded_events })
+        Ok(Self { run, accepted, origin, text, raw_event, results, folded_events })
     }
 
     fn to_json(&self) -> Value {
         let mut object = json!(self.run);
         let accepted = self.accepted.as_ref();
         object["accepted"] = json!(accepted.map(|accepted| {
-            json!({ "at": accepted.accepted_at, "tape": accepted.tape, "entry": accepted.entry, "text": self.text,
-                "raw": self.raw_event })
+            json!({ "at": accepted.accepted_at, "tape": accepted.tape, "entry": accepted.entry, "origin": self.origin,
+                "text": self.text, "raw": self.raw_event })
         }));
         object["outcome"] = json!(accepted.and_then(|accepted| accepted.outcome.as_ref()).map(|(outcome, _)| outcome));
         object["results"] = self
@@ -111,6 +115,7 @@ impl RunDetails {
             format!("event     {} of {}", run.event.event_id, run.event.source),
         ];
         lines.extend(self.text.as_ref().map(|text| format!("          {}", truncate_line(text))));
+        lines.extend(self.origin.map(|origin| format!("origin    {origin}")));
         lines.push(format!("outcome   {}", outcome.map_or("none yet", |(outcome, _)| outcome.name())));
         lines.push(format!("usage     {}", format_usage(run.usage.as_ref())));
         for (index, line) in grant::format_grant(&run.grant).iter().enumerate() {
@@ -141,16 +146,15 @@ fn format_usage(usage: Option<&Usage>) -> String {
     format!("prompt {prompt}, completion {completion}, total {} tokens", tokens(usage.total_tokens))
 }
 
-/// Reads the event of an inbox record, and the platform's payload if it is stored inline.
-async fn read_event(
+/// Reads the acceptance of the event of an inbox record.
+async fn read_acceptance(
     tapes: &TapeRepository,
     accepted: &InboxRecord,
-) -> Result<Option<(Event, Option<String>)>, StoreError> {
+) -> Result<Option<EventAcceptance>, StoreError> {
     let before = EntryId(accepted.entry.0.saturating_sub(1));
     let slice = TapeSlice { up_to: Some(accepted.entry), ..TapeSlice::after(before) };
     let entries = read_all_generations(tapes, &accepted.tape, slice, |_| true).await?;
-    let Some(entry) = entries.first() else { return Ok(None) };
-    Ok(EventAcceptance::from_entry(entry).map(|accepted| (*accepted.event, accepted.raw)))
+    Ok(entries.first().and_then(EventAcceptance::from_entry))
 }
 
 /// Reads the entries of a run, in order.

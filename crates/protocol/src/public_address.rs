@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 const AZURE_WIRE_SERVER: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
 
 /// Returns true for addresses of the public internet: neither this machine, nor its network, nor a gateway to them.
-pub(super) fn is_public(address: IpAddr) -> bool {
+pub fn is_public_address(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
         IpAddr::V6(address) => is_public_v6(address),
@@ -53,12 +53,12 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_public;
+    use super::is_public_address;
 
     #[test]
     fn x06_only_addresses_of_the_public_internet_are_public() {
         for address in ["1.1.1.1", "93.184.215.14", "172.15.0.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111"] {
-            assert!(is_public(address.parse().unwrap()), "{address}");
+            assert!(is_public_address(address.parse().unwrap()), "{address}");
         }
         for address in [
             "127.0.0.1",
@@ -95,8 +95,8 @@ mod tests {
             "2001:db8::1",
             "100::1",
         ] {
-            assert!(!is_public(address.parse().unwrap()), "{address}");
+            assert!(!is_public_address(address.parse().unwrap()), "{address}");
         }
-        assert!(is_public("::ffff:1.1.1.1".parse().unwrap()));
+        assert!(is_public_address("::ffff:1.1.1.1".parse().unwrap()));
     }
 }
