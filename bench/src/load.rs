@@ -148,7 +148,7 @@ async fn measure_store_appends() -> Result<f64, BenchError> {
         let tape = TapeName::parse(format!("t{writer}"))?;
         writers.spawn(async move {
             let mut batch = Batch::new();
-            batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
+            batch.push(Fact::EnsureTape(NewTape::without_session(tape.clone())));
             store.commit(batch).await?;
             let mut count = 0_u32;
             while started_at.elapsed() < LOAD_ROUND_DURATION {

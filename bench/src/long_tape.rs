@@ -74,7 +74,7 @@ async fn fill_tape(store: &dyn Store, workspace: &Path, count: u64) -> Result<()
     let workspace = workspace.to_string_lossy().into_owned();
     let tape = tape_name(&TapeAddress { workspace: workspace.into(), session: "cli:local".into() });
     let mut batch = Batch::new();
-    batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
+    batch.push(Fact::EnsureTape(NewTape::without_session(tape.clone())));
     store.commit(batch).await?;
     let mut next = 1;
     while next <= count {

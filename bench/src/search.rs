@@ -75,7 +75,7 @@ fn sample_draft(number: u64) -> EntryDraft {
 async fn fill_search_tape(store: &dyn Store, tape: &TapeName) -> Result<(), StoreError> {
     for first in (0..SEARCH_TAPE_ENTRIES).step_by(usize::try_from(ENTRIES_PER_COMMIT).unwrap_or(usize::MAX)) {
         let mut batch = Batch::new();
-        batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
+        batch.push(Fact::EnsureTape(NewTape::without_session(tape.clone())));
         for number in first..first + ENTRIES_PER_COMMIT {
             batch.append(tape, sample_draft(number));
         }
@@ -101,7 +101,7 @@ async fn search_by_scan(
 /// Measures a small commit.
 async fn time_commit(store: &dyn Store, tape: &TapeName) -> Result<Duration, StoreError> {
     let mut batch = Batch::new();
-    batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
+    batch.push(Fact::EnsureTape(NewTape::without_session(tape.clone())));
     batch.append(tape, sample_draft(2));
     let started_at = Instant::now();
     store.commit(batch).await?;

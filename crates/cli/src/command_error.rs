@@ -46,7 +46,7 @@ impl CommandError {
     }
 }
 
-/// Tells whether a write failed for lack of space: of the disk, of a quota, or of the allowed size of a file.
+/// Returns true if a write failed for lack of space: of the disk, of a quota, or of the allowed size of a file.
 pub(crate) fn is_out_of_space(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
 }

@@ -43,7 +43,7 @@ fn g10_runs_are_listed_newest_first_and_filtered() {
     assert_eq!(listed_run_ids(&fixture, &["--status", "failed"]), std::slice::from_ref(&second));
     assert_eq!(listed_run_ids(&fixture, &["--session", "cli:local", "--limit", "1"]), [second]);
     assert_eq!(
-        listed_run_ids(&fixture, &["--session", "cli:local", "--status", "completed"]),
+        listed_run_ids(&fixture, &["--session-id", "cli:local", "--status", "completed"]),
         std::slice::from_ref(&first)
     );
     assert_eq!(listed_run_ids(&fixture, &["--session", "missing"]), Vec::<String>::new());

@@ -15,24 +15,24 @@ use crate::trial_dir::TrialDir;
 /// Channel to the platform.
 pub struct PlatformChannel {
     name: &'static str,
-    caller_waits: bool,
+    has_waiting_callers: bool,
     trial_dir: TrialDir,
 }
 
 impl PlatformChannel {
-    /// Chat platform that resends unacknowledged events.
-    pub const CHAT_CHANNEL: &str = "wire";
-    /// Waiting callers, each on a connection that ends with the process.
-    pub const CALLER_CHANNEL: &str = "desk";
+    /// Name of the channel of a chat platform, which resends unacknowledged events.
+    pub const CHAT_CHANNEL: &str = "chat";
+    /// Name of the channel of waiting callers, each on a connection that ends with the process.
+    pub const CALLER_CHANNEL: &str = "caller";
 
     /// Creates the chat channel.
     pub fn chat(trial_dir: TrialDir) -> Self {
-        Self { name: Self::CHAT_CHANNEL, caller_waits: false, trial_dir }
+        Self { name: Self::CHAT_CHANNEL, has_waiting_callers: false, trial_dir }
     }
 
     /// Creates the channel of waiting callers.
     pub fn caller(trial_dir: TrialDir) -> Self {
-        Self { name: Self::CALLER_CHANNEL, caller_waits: true, trial_dir }
+        Self { name: Self::CALLER_CHANNEL, has_waiting_callers: true, trial_dir }
     }
 
     fn channel_error(&self, error: &impl ToString) -> ChannelError {
@@ -61,31 +61,31 @@ impl Channel for PlatformChannel {
     }
 
     fn capabilities(&self) -> ChannelCapabilities {
-        ChannelCapabilities { has_waiting_callers: self.caller_waits, ..ChannelCapabilities::default() }
+        ChannelCapabilities { has_waiting_callers: self.has_waiting_callers, ..ChannelCapabilities::default() }
     }
 
     async fn start(&self, gateway: Arc<dyn Gateway>) -> Result<(), ChannelError> {
         let stream =
             UnixStream::connect(self.trial_dir.socket_path()).await.map_err(|error| self.channel_error(&error))?;
-        let (events, mut acknowledgements) = stream.into_split();
-        let listens = HostReport::Listens { channel: self.name() };
-        write_report(&mut acknowledgements, &listens).await.map_err(|error| self.channel_error(&error))?;
-        let acknowledgements = Arc::new(Mutex::new(acknowledgements));
-        let mut events = BufReader::new(events).lines();
-        while let Some(line) = events.next_line().await.map_err(|error| self.channel_error(&error))? {
+        let (event_lines, mut report_writer) = stream.into_split();
+        let listening = HostReport::Listening { channel: self.name() };
+        write_report(&mut report_writer, &listening).await.map_err(|error| self.channel_error(&error))?;
+        let report_writer = Arc::new(Mutex::new(report_writer));
+        let mut event_lines = BufReader::new(event_lines).lines();
+        while let Some(line) = event_lines.next_line().await.map_err(|error| self.channel_error(&error))? {
             let event: Event = serde_json::from_str(&line).map_err(|error| self.channel_error(&error))?;
             let event_id = event.event_id.clone();
             let submitted = gateway.submit(event.into());
-            let acknowledgements = Arc::clone(&acknowledgements);
+            let report_writer = Arc::clone(&report_writer);
             tokio::spawn(async move {
                 let report = match submitted.await {
                     Ok(()) => HostReport::Accepted { event_id },
                     Err(refusal) => HostReport::Refused { event_id, reason: refusal.to_string() },
                 };
                 // The lock keeps lines from mixing.
-                let mut acknowledgements = acknowledgements.lock().await;
-                // A platform that is gone will resend the event.
-                let _unsent = write_report(&mut *acknowledgements, &report).await;
+                let mut report_writer = report_writer.lock().await;
+                // If the connection is lost, the platform resends the event.
+                let _unsent = write_report(&mut *report_writer, &report).await;
             });
         }
         Ok(())
@@ -96,12 +96,12 @@ impl Channel for PlatformChannel {
     }
 
     async fn send(&self, message: &OutboundMessage) -> Result<(), ChannelError> {
-        let report = HostReport::Sends { process: self.trial_dir.process, message: message.clone() };
+        let report = HostReport::Message { process: self.trial_dir.process, message: message.clone() };
         self.send_report(&report).await.map_err(|error| self.channel_error(&error))
     }
 
     async fn reply(&self, reply: &ChannelReply) -> Result<(), ChannelError> {
-        let report = HostReport::Answers {
+        let report = HostReport::Reply {
             process: self.trial_dir.process,
             event_id: reply.event.event_id.clone(),
             outcome: reply.outcome.clone(),

@@ -19,10 +19,10 @@ use serde::{Deserialize, Serialize};
 
 /// Report of the host to the platform.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "says", rename_all = "snake_case")]
+#[serde(tag = "type", rename_all = "snake_case")]
 pub enum HostReport {
     /// A channel listens on this connection.
-    Listens {
+    Listening {
         /// Name of the channel.
         channel: ChannelName,
     },
@@ -39,14 +39,14 @@ pub enum HostReport {
         reason: String,
     },
     /// A message is sent.
-    Sends {
+    Message {
         /// Number of the sending process, starting at 1.
         process: u32,
         /// Message to deliver.
         message: OutboundMessage,
     },
     /// A waiting caller gets its reply.
-    Answers {
+    Reply {
         /// Number of the replying process, starting at 1.
         process: u32,
         /// Id of the caller's event.

@@ -55,12 +55,12 @@ impl TwoProcessFixture {
                     let mut lines = BufReader::new(connection.try_clone().expect("a handle")).lines();
                     while let Some(Ok(line)) = lines.next() {
                         match serde_json::from_str(&line).expect("a report of the host") {
-                            HostReport::Listens { channel } if channel.as_str() == PlatformChannel::CHAT_CHANNEL => {
+                            HostReport::Listening { channel } if channel.as_str() == PlatformChannel::CHAT_CHANNEL => {
                                 stream_sender
                                     .send(connection.try_clone().expect("a handle"))
                                     .expect("the test is there");
                             }
-                            HostReport::Sends { process, message } => {
+                            HostReport::Message { process, message } => {
                                 let connection = connection.try_clone().expect("a handle");
                                 // The test may have ended.
                                 let _unread = send_sender.send(PendingSend { process, message, connection });

@@ -22,7 +22,7 @@ pub struct ChannelTarget {
     /// The event as the channel sees it, and the channel; `None` if the turn is not streamed.
     streaming: Option<(InboundEvent, Arc<dyn Channel>)>,
     /// The waiting caller has disconnected.
-    is_caller_gone: bool,
+    is_caller_disconnected: bool,
     /// The channel failed to show an event: it gets only the final message and no longer delays the run.
     is_streaming_disabled: AtomicBool,
 }
@@ -33,7 +33,7 @@ impl ChannelTarget {
         channels: &ChannelDirectory,
         inbound: &InboundEvent,
         binding: Option<Arc<Binding>>,
-        is_caller_gone: bool,
+        is_caller_disconnected: bool,
     ) -> Self {
         let policy = binding.as_ref().map(|binding| &binding.delivery_policy);
         // On another channel than that of the caller, the stream has another audience.
@@ -49,7 +49,7 @@ impl ChannelTarget {
             inbound: inbound.clone(),
             streaming,
             binding,
-            is_caller_gone,
+            is_caller_disconnected,
             is_streaming_disabled: AtomicBool::new(false),
         }
     }
@@ -60,7 +60,7 @@ impl StageEventSink for ChannelTarget {
     async fn emit(&self, event: &StreamEvent) {
         let Some((inbound, channel)) = &self.streaming else { return };
         let capabilities = channel.capabilities();
-        let is_gone = capabilities.has_waiting_callers && self.is_caller_gone;
+        let is_gone = capabilities.has_waiting_callers && self.is_caller_disconnected;
         if !capabilities.streaming || is_gone || self.is_streaming_disabled.load(Ordering::Relaxed) {
             return;
         }

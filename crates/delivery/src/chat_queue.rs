@@ -83,7 +83,7 @@ pub(crate) enum DeliveryJob {
     /// A message, until its fate is known.
     Send { row: OutboxRow, receipt: Option<CallerReceipt> },
     /// The reply to a waiting caller, attempted once.
-    Reply { reply: Box<ChannelReply>, rows: Vec<OutboxRow>, receipt: CallerReceipt, is_caller_gone: bool },
+    Reply { reply: Box<ChannelReply>, rows: Vec<OutboxRow>, receipt: CallerReceipt, is_caller_disconnected: bool },
 }
 
 impl DeliveryJob {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_hooks::contracts::ChannelReply;
 use capstan_protocol::OutboundMessage;
-use capstan_tape::{FactOutput, NewOutbound, OutboxId, OutboxRecord, OutboxStatus};
+use capstan_tape::{FactOutput, NewOutboxMessage, OutboxId, OutboxRecord, OutboxStatus};
 
 /// A pending message of the outbox.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,16 +18,16 @@ pub struct OutboxRow {
     /// One of the attempts may have succeeded.
     pub may_have_been_sent: bool,
     /// The waiting caller of the message has disconnected: another caller on the same channel must not get it.
-    pub is_caller_gone: bool,
+    pub is_caller_disconnected: bool,
 }
 
 impl OutboxRow {
     /// A message that was staged, with the id that its commit assigned; `None` if the output has no outbox id.
-    pub fn from_staged(output: &FactOutput, outbound: NewOutbound) -> Option<Self> {
+    pub fn from_staged(output: &FactOutput, outbound: NewOutboxMessage) -> Option<Self> {
         match output {
             FactOutput::Outbox(id) => {
                 let message = outbound.message;
-                Some(Self { id: *id, message, attempts: 0, may_have_been_sent: false, is_caller_gone: false })
+                Some(Self { id: *id, message, attempts: 0, may_have_been_sent: false, is_caller_disconnected: false })
             }
             _ => None,
         }
@@ -39,7 +39,13 @@ impl OutboxRow {
             OutboxStatus::Waiting { attempts, .. } => attempts,
             OutboxStatus::Sent { .. } | OutboxStatus::Undelivered { .. } | OutboxStatus::Acknowledged { .. } => 0,
         };
-        Self { id: record.id, message: record.message, attempts, may_have_been_sent: true, is_caller_gone: false }
+        Self {
+            id: record.id,
+            message: record.message,
+            attempts,
+            may_have_been_sent: true,
+            is_caller_disconnected: false,
+        }
     }
 
     /// A message that a caller did not receive, or that a dead process owned and may have delivered.
@@ -57,7 +63,7 @@ pub struct EventDelivery {
     /// Messages to send.
     pub rows: Vec<OutboxRow>,
     /// The waiting caller has disconnected.
-    pub is_caller_gone: bool,
+    pub is_caller_disconnected: bool,
     /// Receipt for a caller inside this process.
     pub receipt: CallerReceipt,
 }

@@ -22,5 +22,5 @@ pub use channel_target::ChannelTarget;
 pub use chat_queue::{ChatAddress, QueueOverflow};
 pub use event_delivery::{CallerReceipt, EventDelivery, OutboxRow};
 pub use isolated_channel::stop_channel;
-pub use outbox::{Outbox, OutboxOptions, RowOwner};
+pub use outbox::{Outbox, OutboxOptions, OwnerRegistry};
 pub use route::route_outbound;

@@ -32,7 +32,7 @@ impl Outbox {
     }
 
     async fn find_earlier_messages(&self, row: &OutboxRow, ordering: &OrderingWait) -> Result<bool, StoreError> {
-        let owner_name = self.options.owner.name();
+        let owner_name = self.options.owners.own_name();
         let mut after = OutboxId(0);
         loop {
             let page = self
@@ -46,7 +46,7 @@ impl Outbox {
                 if is_ours && ordering.is_overdue() || !self.is_workspace_outbound(&other).await? {
                     continue;
                 }
-                if self.options.owner.is_orphaned(other.owner.as_deref()) {
+                if self.options.owners.has_orphans_of(other.owner.as_deref()) {
                     if !self.channels.can_deliver_orphaned(&other.message.channel) {
                         continue;
                     }

@@ -3,19 +3,20 @@
 use capstan_tape::{Batch, Fact, OutboxStatus, StoreError};
 
 use super::event_delivery::OutboxRow;
-use super::outbox::{CALLER_GONE_REASON, Outbox};
+use super::outbox::{CALLER_DISCONNECTED_REASON, Outbox};
 
 impl Outbox {
     /// Adopts messages that a dead process owned; their fate is unknown. Messages of waiting callers are marked as
     /// undelivered.
     pub async fn adopt_orphaned_messages(&self) -> Result<(), StoreError> {
         let store = self.tapes.store();
-        let owner_name = self.options.owner.name();
+        let owner_name = self.options.owners.own_name();
         let mut records = store.pending_outbound();
         while let Some(record) = records.next().await? {
             let channel = &record.message.channel;
             let has_waiting_caller = self.channels.has_waiting_caller(channel);
-            if !self.options.owner.is_orphaned(record.owner.as_deref()) || !self.channels.can_deliver_orphaned(channel)
+            if !self.options.owners.has_orphans_of(record.owner.as_deref())
+                || !self.channels.can_deliver_orphaned(channel)
             {
                 continue;
             }
@@ -27,9 +28,9 @@ impl Outbox {
             batch.push(Fact::AdoptOutbound { id: record.id, from: record.owner.clone(), owner: owner_name.to_owned() });
             let row = OutboxRow::from_orphaned(record);
             let status = if has_waiting_caller {
-                OutboxStatus::Undelivered { reason: CALLER_GONE_REASON.to_owned() }
+                OutboxStatus::Undelivered { reason: CALLER_DISCONNECTED_REASON.to_owned() }
             } else {
-                OutboxStatus::Waiting { attempts: row.attempts, fate_unknown: true, reason: None }
+                OutboxStatus::Waiting { attempts: row.attempts, may_have_been_sent: true, reason: None }
             };
             batch.push(Fact::RecordDelivery { id: row.id, status });
             match store.commit(batch).await {

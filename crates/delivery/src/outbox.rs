@@ -40,30 +40,30 @@ const MAX_SEND_ATTEMPTS: u32 = 300;
 const RECORD_BACKOFF: RetryBackoff =
     RetryBackoff { initial_delay: Duration::from_millis(20), max_delay: Duration::from_secs(1) };
 
-/// Reason of an undelivered message whose waiting caller has disconnected.
-pub(crate) const CALLER_GONE_REASON: &str = "the caller is gone";
+/// Reason for not delivering a message whose waiting caller has disconnected.
+pub(crate) const CALLER_DISCONNECTED_REASON: &str = "the caller has disconnected";
 
-/// Reason of an undelivered message whose caller had not read it when the abort token fired.
+/// Reason for not delivering a message that its caller had not read when the abort token fired.
 const UNCLAIMED_REASON: &str = "the caller had not read it before the host stopped";
 
 /// Reason reported for a message that stays in the store because the host stops.
 const HOST_STOPPED_REASON: &str = "the host stopped before it could be sent";
 
-/// Reason of an undelivered message that met a full queue.
-const QUEUE_FULL_REASON: &str = "too many messages wait for this chat";
+/// Reason for giving up a message because the queue of its chat was full.
+const QUEUE_FULL_REASON: &str = "the queue of this chat is full";
 
 /// Identity of this process, and liveness of other processes, as owners of outbox rows.
-pub trait RowOwner: Send + Sync {
-    /// Name of the owner, as recorded in its rows.
-    fn name(&self) -> &str;
+pub trait OwnerRegistry: Send + Sync {
+    /// Name of this process, as recorded in its rows.
+    fn own_name(&self) -> &str;
 
     /// Returns true if another owner is known to be dead.
-    fn is_dead(&self, owner: &str) -> bool;
+    fn is_known_dead(&self, owner: &str) -> bool;
 
-    /// Returns true if a row or event of this owner is orphaned. Records without an owner come from versions before
-    /// ownership was recorded.
-    fn is_orphaned(&self, owner: Option<&str>) -> bool {
-        owner.is_none_or(|owner| self.is_dead(owner))
+    /// Returns true if the rows and events of this owner are orphaned: it is known to be dead, or the record comes from a
+    /// version before ownership was recorded.
+    fn has_orphans_of(&self, owner: Option<&str>) -> bool {
+        owner.is_none_or(|owner| self.is_known_dead(owner))
     }
 }
 
@@ -71,8 +71,8 @@ pub trait RowOwner: Send + Sync {
 pub struct OutboxOptions {
     /// The workspace whose messages it delivers.
     pub workspace_id: WorkspaceId,
-    /// The owner of the rows it delivers.
-    pub owner: Arc<dyn RowOwner>,
+    /// Owners of rows: this process, and the liveness of others.
+    pub owners: Arc<dyn OwnerRegistry>,
     /// Tracks its tasks.
     pub tasks: TaskTracker,
     /// Fires when the host stops: messages that cannot be sent now stay in the store for the next start.
@@ -111,7 +111,7 @@ impl Outbox {
     /// every other message. Returns the chats that it goes to; callers that send more to them must
     /// [wait for capacity](Self::wait_for_capacity) first.
     pub fn enqueue(&self, delivery: EventDelivery, overflow: QueueOverflow) -> Vec<ChatAddress> {
-        let EventDelivery { mut reply, rows, is_caller_gone, receipt } = delivery;
+        let EventDelivery { mut reply, rows, is_caller_disconnected, receipt } = delivery;
         let is_over =
             |chat: &ChatAddress| overflow == QueueOverflow::GiveUp && self.queues.subscribe_if_full(chat).is_some();
         // The caller waits at the source of the event, wherever the reply is sent.
@@ -125,15 +125,16 @@ impl Outbox {
             reply.messages.retain(|message| message.channel == channel);
             reply.messages.extend(own.iter().map(|row| row.message.clone()));
             let (reply, receipt) = (Box::new(reply), receipt.clone());
-            let job = DeliveryJob::Reply { reply, rows: own, receipt, is_caller_gone };
+            let job = DeliveryJob::Reply { reply, rows: own, receipt, is_caller_disconnected };
             // Exempt jobs are bounded by the number of waiting callers, each of which must get a reply.
             let accounting = if is_over(&chat) { DepthAccounting::Exempt } else { DepthAccounting::Counted };
             self.enqueue_job(chat.clone(), job, accounting);
             chats.push(chat);
         }
         for row in others {
-            let is_caller_gone = is_caller_gone && self.channels.has_waiting_caller(&row.message.channel);
-            let (row, receipt) = (OutboxRow { is_caller_gone, ..row }, Some(receipt.clone()));
+            let is_caller_disconnected =
+                is_caller_disconnected && self.channels.has_waiting_caller(&row.message.channel);
+            let (row, receipt) = (OutboxRow { is_caller_disconnected, ..row }, Some(receipt.clone()));
             let chat = ChatAddress::from_row(&row);
             if is_over(&chat) {
                 self.give_up_message(row, receipt);
@@ -195,8 +196,8 @@ impl Outbox {
             let mut ordering = OrderingWait::default();
             while let Some((job, accounting)) = outbox.queues.next_job(&address) {
                 match job {
-                    DeliveryJob::Reply { reply, rows, receipt, is_caller_gone } => {
-                        outbox.reply_to_caller(&reply, rows, &receipt, is_caller_gone).await;
+                    DeliveryJob::Reply { reply, rows, receipt, is_caller_disconnected } => {
+                        outbox.reply_to_caller(&reply, rows, &receipt, is_caller_disconnected).await;
                     }
                     DeliveryJob::Send { receipt, .. } if outbox.queues.is_abandoned(&address) => report_unsent(receipt),
                     DeliveryJob::Send { row, receipt } if outbox.has_earlier_messages(&row, &ordering).await => {
@@ -234,8 +235,8 @@ impl Outbox {
         }
     }
 
-    /// Marks a message as undelivered. Spawned, so that the caller does not wait for the store; later messages to the chat
-    /// do.
+    /// Marks a message as undelivered, in a task of its own: the code that enqueues must not wait for the store. Later
+    /// messages to the chat wait for the record.
     fn give_up_message(&self, row: OutboxRow, receipt: Option<CallerReceipt>) {
         let (channel, chat) = (&row.message.channel, &row.message.chat_id);
         tracing::warn!(%channel, %chat, reason = QUEUE_FULL_REASON, "gave up a message");
@@ -255,18 +256,18 @@ impl Outbox {
         reply: &ChannelReply,
         rows: Vec<OutboxRow>,
         receipt: &CallerReceipt,
-        is_gone: bool,
+        is_caller_disconnected: bool,
     ) {
         let result = match self.channels.get(&reply.event.source) {
-            Some(channel) if !is_gone => tokio::select! {
+            Some(channel) if !is_caller_disconnected => tokio::select! {
                 biased;
                 result = call_catching_panics(channel.reply(reply)) => result,
                 () = self.options.abort_token.cancelled() => Err((UNCLAIMED_REASON.to_owned(), ChannelErrorKind::Permanent)),
             },
-            _ => Err((CALLER_GONE_REASON.to_owned(), ChannelErrorKind::Permanent)),
+            _ => Err((CALLER_DISCONNECTED_REASON.to_owned(), ChannelErrorKind::Permanent)),
         };
         if let Err((reason, error_kind)) = &result
-            && !is_gone
+            && !is_caller_disconnected
         {
             let channel = &reply.event.source;
             match error_kind {
@@ -305,14 +306,14 @@ impl Outbox {
         let is_open = match &row.status {
             OutboxStatus::Undelivered { .. } | OutboxStatus::Acknowledged { .. } => true,
             // The process that owned it has died.
-            OutboxStatus::Waiting { .. } => self.options.owner.is_orphaned(row.owner.as_deref()),
+            OutboxStatus::Waiting { .. } => self.options.owners.has_orphans_of(row.owner.as_deref()),
             OutboxStatus::Sent { .. } => false,
         };
         is_open && row.message.channel == event.source && self.channels.has_waiting_caller(&event.source)
     }
 
-    /// Attempts to send one message until it is sent or given up, or the host stops. A waiting caller of this process waits for the
-    /// first attempt only.
+    /// Sends one message, with retries until it is sent, given up or the host stops. A waiting caller of this process is
+    /// released after the first attempt.
     async fn send_message(&self, address: &ChatAddress, mut row: OutboxRow, mut receipt: Option<CallerReceipt>) {
         loop {
             let result = tokio::select! {
@@ -331,7 +332,7 @@ impl Outbox {
                 }
                 Err(failure) => failure,
             };
-            if row.is_caller_gone {
+            if row.is_caller_disconnected {
                 // Not a host error, and frequent, so only info; the store records each one.
                 tracing::info!(channel = %row.message.channel, "a caller has disconnected");
             } else {
@@ -349,7 +350,7 @@ impl Outbox {
             }
             let status = OutboxStatus::Waiting {
                 attempts: row.attempts,
-                fate_unknown: row.may_have_been_sent,
+                may_have_been_sent: row.may_have_been_sent,
                 reason: Some(reason),
             };
             let wait = SEND_BACKOFF.delay_after(row.attempts);
@@ -367,8 +368,8 @@ impl Outbox {
         let Some(channel) = self.channels.get(&row.message.channel) else {
             return Err((format!("there is no channel {}", row.message.channel), ChannelErrorKind::Permanent));
         };
-        if row.is_caller_gone {
-            return Err((CALLER_GONE_REASON.to_owned(), ChannelErrorKind::Permanent));
+        if row.is_caller_disconnected {
+            return Err((CALLER_DISCONNECTED_REASON.to_owned(), ChannelErrorKind::Permanent));
         }
         let marked_duplicate = row.may_have_been_sent.then(|| row.message.clone().mark_possible_duplicate());
         call_with_deadline(channel.send(marked_duplicate.as_ref().unwrap_or(&row.message)), CHANNEL_SEND_TIMEOUT).await
@@ -392,7 +393,7 @@ impl Outbox {
     }
 
     /// Records delivery results, with retries until the host aborts: other processes wait for the records. A waiting
-    /// caller of this process does not.
+    /// caller of this process is released after the first failed attempt.
     async fn record_deliveries_with_retry(
         &self,
         results: Vec<(OutboxRow, OutboxStatus)>,

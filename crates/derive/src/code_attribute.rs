@@ -26,16 +26,16 @@ impl CodeAttribute {
     pub(crate) fn of(variant: &Variant) -> Result<Self> {
         match code_attribute(&variant.attrs) {
             Some(attribute) => attribute.parse_args(),
-            None => Err(Error::new_spanned(variant, "the variant has no #[code(...)] attribute")),
+            None => Err(Error::new_spanned(variant, "the variant needs a #[code(...)] attribute")),
         }
     }
 }
 
-/// Tells whether the enum has the attribute `#[code(open)]`.
-pub(crate) fn is_open(attributes: &[Attribute]) -> Result<bool> {
+/// Returns true if the enum has the attribute `#[code(plugin_codes)]`.
+pub(crate) fn has_plugin_codes(attributes: &[Attribute]) -> Result<bool> {
     let Some(attribute) = code_attribute(attributes) else { return Ok(false) };
     let argument: Ident = attribute.parse_args()?;
-    if argument == "open" { Ok(true) } else { Err(Error::new_spanned(argument, "expected `open`")) }
+    if argument == "plugin_codes" { Ok(true) } else { Err(Error::new_spanned(argument, "expected `plugin_codes`")) }
 }
 
 fn code_attribute(attributes: &[Attribute]) -> Option<&Attribute> {
@@ -47,7 +47,7 @@ impl Parse for CodeAttribute {
         let first: Ident = input.parse()?;
         let source = if first == "transparent" {
             CodeSource::Transparent
-        } else if first == "of" {
+        } else if first == "field" {
             input.parse::<Token![=]>()?;
             CodeSource::Field(input.parse()?)
         } else {
@@ -63,7 +63,10 @@ impl Parse for CodeAttribute {
             } else if key == "hint" && !matches!(attribute.source, CodeSource::Transparent) {
                 attribute.hint = Some(input.parse()?);
             } else {
-                return Err(Error::new_spanned(&key, "expected `exit` or `hint` after the name of a code"));
+                return Err(Error::new_spanned(
+                    &key,
+                    "expected `exit` (after the name of a code) or `hint` (not after `transparent`)",
+                ));
             }
         }
         Ok(attribute)

@@ -1,17 +1,19 @@
-//! Derive macro of `capstan_protocol::CodedError`, which puts the error code beside the message of each variant.
+//! Derive macro for `capstan_protocol::CodedError`. Each variant states its error code in an attribute next to its
+//! message.
 //!
 //! Use it through `capstan_protocol::CodedError`; the expansion refers to that crate by name.
 //!
-//! | attribute of a variant | code, exit class |
+//! | attribute of a variant | effect |
 //! |---|---|
 //! | `#[code(StoreBusy)]` | `ErrorCode::StoreBusy` and its exit class |
 //! | `#[code(SessionBusy, exit = Store)]` | the code with another exit class |
 //! | `#[code(ConfigInvalid, hint = EXPR)]` | the code with another hint; `EXPR` is an `Option<&'static str>` and may use `self` |
 //! | `#[code(transparent)]` | everything from the first field, its message included |
-//! | `#[code(of = error)]` | code and exit class from the field `error` |
+//! | `#[code(field = error)]` | code and exit class from the field `error` |
 //!
 //! The enum also gets `code()` as an inherent method, so that callers need not import the trait.
-//! `#[code(open)]` on the enum makes `code()` return a `FailureCode`, for errors that repeat codes of plugins.
+//! `#[code(plugin_codes)]` on the enum makes `code()` return a `FailureCode`, for errors that pass on codes defined by
+//! plugins.
 
 mod code_attribute;
 
@@ -30,15 +32,15 @@ pub fn derive_coded_error(input: proc_macro::TokenStream) -> proc_macro::TokenSt
 
 fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let Data::Enum(data) = &input.data else {
-        return Err(Error::new_spanned(&input.ident, "CodedError is derived for enums"));
+        return Err(Error::new_spanned(&input.ident, "CodedError can only be derived for enums"));
     };
-    let is_open = code_attribute::is_open(&input.attrs)?;
+    let has_plugin_codes = code_attribute::has_plugin_codes(&input.attrs)?;
     let variants: Vec<VariantArms> =
-        data.variants.iter().map(|variant| VariantArms::new(variant, is_open)).collect::<Result<_>>()?;
-    let code_type = if is_open { quote!(FailureCode) } else { quote!(ErrorCode) };
+        data.variants.iter().map(|variant| VariantArms::new(variant, has_plugin_codes)).collect::<Result<_>>()?;
+    let code_type = if has_plugin_codes { quote!(FailureCode) } else { quote!(ErrorCode) };
     let (code, exit) = (variants.iter().map(|arms| &arms.code), variants.iter().map(|arms| &arms.exit));
     let hint = variants.iter().map(|arms| &arms.hint);
-    // Without a transparent variant the default fits, also for an enum that has no text of its own.
+    // Without a transparent variant the trait's default `message` suffices, and the enum need not implement `Display`.
     let message = variants.iter().any(|arms| arms.is_transparent).then(|| {
         let message = variants.iter().map(|arms| &arms.message);
         quote! {
@@ -89,18 +91,18 @@ struct VariantArms {
 }
 
 impl VariantArms {
-    fn new(variant: &Variant, is_open: bool) -> Result<Self> {
+    fn new(variant: &Variant, has_plugin_codes: bool) -> Result<Self> {
         let attribute = CodeAttribute::of(variant)?;
         let name = &variant.ident;
-        let into = is_open.then(|| quote!(.into()));
-        let ignored = quote!(Self::#name { .. });
-        let own_message = quote!(#ignored => ::std::string::ToString::to_string(self),);
+        let into = has_plugin_codes.then(|| quote!(.into()));
+        let pattern = quote!(Self::#name { .. });
+        let own_message = quote!(#pattern => ::std::string::ToString::to_string(self),);
         let own_hint = attribute.hint.map_or_else(|| quote!(::std::option::Option::None), |hint| quote!(#hint));
         let delegate = |field: &Member| {
-            let binding = quote!(Self::#name { #field: inner, .. });
-            let code = quote!(#binding => ::capstan_protocol::CodedError::code(inner) #into,);
-            let exit = quote!(#binding => ::capstan_protocol::CodedError::exit_class(inner),);
-            (binding, code, exit)
+            let field_pattern = quote!(Self::#name { #field: inner, .. });
+            let code = quote!(#field_pattern => ::capstan_protocol::CodedError::code(inner) #into,);
+            let exit = quote!(#field_pattern => ::capstan_protocol::CodedError::exit_class(inner),);
+            (field_pattern, code, exit)
         };
         Ok(match &attribute.source {
             CodeSource::Named(code) => {
@@ -109,27 +111,30 @@ impl VariantArms {
                 let exit = exit.unwrap_or_else(|| quote!(#code.exit_class()));
                 Self {
                     is_transparent: false,
-                    code: quote!(#ignored => #code #into,),
-                    exit: quote!(#ignored => #exit,),
+                    code: quote!(#pattern => #code #into,),
+                    exit: quote!(#pattern => #exit,),
                     message: own_message,
-                    hint: quote!(#ignored => #own_hint,),
+                    hint: quote!(#pattern => #own_hint,),
                 }
             }
             CodeSource::Field(field) => {
                 let (_, code, exit) = delegate(&Member::Named(field.clone()));
-                Self { is_transparent: false, code, exit, message: own_message, hint: quote!(#ignored => #own_hint,) }
+                Self { is_transparent: false, code, exit, message: own_message, hint: quote!(#pattern => #own_hint,) }
             }
             CodeSource::Transparent => {
                 let Some(field) = variant.fields.members().next() else {
-                    return Err(Error::new_spanned(variant, "a transparent variant has a field with the error"));
+                    return Err(Error::new_spanned(
+                        variant,
+                        "a transparent variant needs a field that holds the error",
+                    ));
                 };
-                let (binding, code, exit) = delegate(&field);
+                let (field_pattern, code, exit) = delegate(&field);
                 Self {
                     is_transparent: true,
                     code,
                     exit,
-                    message: quote!(#binding => ::capstan_protocol::CodedError::message(inner),),
-                    hint: quote!(#binding => ::capstan_protocol::CodedError::hint(inner),),
+                    message: quote!(#field_pattern => ::capstan_protocol::CodedError::message(inner),),
+                    hint: quote!(#field_pattern => ::capstan_protocol::CodedError::hint(inner),),
                 }
             }
         })

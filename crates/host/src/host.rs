@@ -1,10 +1,10 @@
-//! A running host: serves events and channels, and stops in order.
+//! A running host: serves events and channels; stops in the sequence below.
 //!
 //! # Stop sequence
 //!
 //! 1. Grace period: channels stop listening, no further turn begins, and running turns end.
 //! 2. After the grace period the runs are cancelled, and their turns get a short time to end.
-//! 3. Then the host aborts: it waits neither for receivers of replies nor for a failing store.
+//! 3. Then the host aborts: it waits neither for waiting callers nor for a failing store.
 //! 4. The tape store is closed. Events without an outcome are recovered at the next start.
 
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub struct Host {
 }
 
 /// Default time for running turns to end when the host stops.
-const STOP_GRACE: Duration = Duration::from_secs(10);
+const DEFAULT_STOP_GRACE: Duration = Duration::from_secs(10);
 /// Maximum time for running turns to end; a much longer one would overflow the clock.
 const MAX_STOP_GRACE: Duration = Duration::from_hours(24 * 365);
 /// Time for cancelled turns to end, and for their callers to receive the replies.
@@ -117,7 +117,7 @@ impl Host {
     }
 
     /// Cancels every run of this host. Each ends with its outcome recorded.
-    pub fn cancel(&self) {
+    pub fn cancel_all_runs(&self) {
         self.lifecycle().cancel_token.cancel();
     }
 
@@ -133,7 +133,8 @@ impl Host {
         // Before new events arrive: orphaned events are older.
         self.sessions.sweeper().sweep().await;
         self.sessions.sweeper().start();
-        // The sessions alone: a channel holds the gateway, and must not keep its own task alive.
+        // Not the host itself: a channel holds the gateway, and the host holds the task of the channel, so neither would
+        // be dropped.
         let gateway: Arc<dyn Gateway> = Arc::new(self.sessions.clone());
         for channel in starting {
             self.channel_listeners.start_channel(channel, Arc::clone(&gateway), directory.clone());
@@ -168,14 +169,15 @@ impl Host {
 
     /// Stops the host with ten seconds for running turns; see [`stop_within`](Self::stop_within).
     pub async fn stop(self) -> Result<(), HostError> {
-        self.stop_within(STOP_GRACE).await
+        self.stop_within(DEFAULT_STOP_GRACE).await
     }
 
     /// Stops the host: channels stop listening, running turns may end within `grace` and are then cancelled, queued events
     /// stay in the store for the next start, and the tape store is closed.
     ///
     /// The stop takes at most five seconds more than `grace`, regardless of channels and turns. Events without an outcome
-    /// are recovered at the next start; callers that have not received their replies by then do not get them.
+    /// are recovered at the next start. A caller that has no reply when the stop ends gets it only by sending the same
+    /// event id again.
     pub async fn stop_within(self, grace: Duration) -> Result<(), HostError> {
         let now = Instant::now();
         let deadline = now + grace.min(MAX_STOP_GRACE);
@@ -207,8 +209,8 @@ impl Host {
         Ok(())
     }
 
-    /// Stops the host at once, when its callers already know that the store fails. Writes that fail now are recovered at the
-    /// next start.
+    /// Stops the host without a grace period, for a failure that waiting callers were notified of. Events that
+    /// cannot be settled now are recovered at the next start.
     pub async fn abort(self) -> Result<(), HostError> {
         self.lifecycle().abort_token.cancel();
         self.stop_within(Duration::ZERO).await
@@ -231,9 +233,9 @@ impl Host {
         served.await.unwrap_or(Err(HostError::Stopping))
     }
 
-    /// Attends one session on a channel: orphaned events of the session are recovered, and shown on the channel. Other
-    /// sessions are recovered by hosts that [listen](Self::listen).
-    pub async fn attend_session(&self, channel: &ChannelName, session: &SessionId) -> Result<(), HostError> {
+    /// Recovers the orphaned events of one session and delivers their replies on `channel`, for a host that does not
+    /// [listen](Self::listen).
+    pub async fn recover_session_on(&self, channel: &ChannelName, session: &SessionId) -> Result<(), HostError> {
         self.channels.mark_listening(channel);
         self.sessions.recover_session(session).await
     }

@@ -97,7 +97,7 @@ async fn x01_the_outcome_of_an_event_is_polled_only_for_a_waiting_caller() {
     let tape = tape_name(&TapeAddress { workspace, session: session.clone() });
     let (key, at) = (EventKey::from(&event), Clock::system().now());
     let mut batch = Batch::new();
-    batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
+    batch.push(Fact::EnsureTape(NewTape::without_session(tape.clone())));
     let entry =
         batch.append(&tape, capstan_tape::EntryDraft::event("event.accepted", serde_json::json!({ "event": event })));
     batch.push(Fact::AcceptEvent {

@@ -43,7 +43,7 @@ impl FileStamp {
         u64::try_from(self.bytes).unwrap_or_default()
     }
 
-    /// Returns whether a later change is certain to give another stamp.
+    /// Returns true if a later change is certain to give another stamp.
     pub(crate) fn is_settled(&self) -> bool {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let changed = Duration::from_secs(u64::try_from(self.changed.0).unwrap_or_default());
@@ -53,7 +53,9 @@ impl FileStamp {
 }
 
 /// Device and inode: equal for all paths to the same file or folder.
+pub(crate) type FileIdentity = (u64, u64);
+
 #[allow(clippy::unnecessary_cast, reason = "types differ by system")]
-pub(crate) fn file_identity(stat: &Stat) -> (u64, u64) {
+pub(crate) fn file_identity(stat: &Stat) -> FileIdentity {
     (stat.st_dev as u64, stat.st_ino as u64)
 }

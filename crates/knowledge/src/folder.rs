@@ -73,7 +73,7 @@ impl SharedIndex {
             self.refreshes.fetch_add(1, Ordering::SeqCst);
             match index.refresh() {
                 Ok(None) => {}
-                Ok(Some(left_out)) => tracing::warn!(base, left_out, "a knowledge base is not searched in full"),
+                Ok(Some(skipped)) => tracing::warn!(base, skipped, "a knowledge base is not searched in full"),
                 Err(FolderIndexError::Folder(error)) => {
                     let path = index.path().display();
                     tracing::warn!(base, %path, %error, "the folder of a knowledge base cannot be read");
@@ -93,8 +93,8 @@ fn index_error(base: &str, error: &rusqlite::Error) -> KnowledgeError {
 }
 
 impl FolderKnowledge {
-    /// Knowledge base over the folder at `path`, which need not exist yet. The folders in `excluded` are skipped where they
-    /// are part of it.
+    /// Knowledge base over the folder at `path`, which need not exist yet. A query fails if the folder lies inside one of
+    /// `excluded`; folders of `excluded` inside it are skipped.
     pub fn new(base: KnowledgeBase, path: PathBuf, excluded: Vec<PathBuf>, limits: FolderLimits) -> Self {
         let index = Mutex::new(FolderIndex::new(path, excluded, limits));
         let shared = Arc::new(SharedIndex { index, refreshes: AtomicU64::new(0) });

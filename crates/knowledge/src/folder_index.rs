@@ -63,7 +63,7 @@ impl FolderIndex {
         self.skipped.summary(&self.limits)
     }
 
-    /// Returns whether the last refresh succeeded.
+    /// Returns true if the last refresh succeeded.
     pub(crate) fn is_ready(&self) -> bool {
         self.indexed.is_some()
     }

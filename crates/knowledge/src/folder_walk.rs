@@ -9,7 +9,7 @@ use ignore::{DirEntry, WalkBuilder};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 
 use crate::FolderLimits;
-use crate::file_stamp::{FileStamp, file_identity};
+use crate::file_stamp::{FileIdentity, FileStamp, file_identity};
 use crate::skipped_files::SkippedFiles;
 
 /// Never blocks on a pipe or a terminal, and never follows a link.
@@ -20,7 +20,7 @@ const KNOWLEDGE_OPEN_FLAGS: OFlags =
 pub(crate) struct OpenFolder {
     path: PathBuf,
     descriptor: OwnedFd,
-    excluded: Vec<(u64, u64)>,
+    excluded_identities: Vec<FileIdentity>,
 }
 
 /// Regular file found in a folder.
@@ -37,37 +37,43 @@ pub(crate) struct FolderListing {
     pub(crate) skipped: SkippedFiles,
 }
 
+impl FolderListing {
+    /// Counts a file or folder that cannot be read, unless it is gone since it was listed.
+    fn add_unreadable(&mut self, error: Option<ErrorKind>) {
+        self.skipped.unreadable += u64::from(error != Some(ErrorKind::NotFound));
+    }
+}
+
 impl OpenFolder {
-    /// Opens a folder. Fails within one of the excluded folders, which are skipped where they are part of it.
+    /// Opens a folder. Fails if the folder lies inside an excluded one. Excluded folders inside it are skipped.
     pub(crate) fn open(path: &Path, excluded: &[PathBuf]) -> Result<Self> {
         let path = path.canonicalize()?;
-        let excluded: Vec<PathBuf> = excluded.iter().filter_map(|folder| folder.canonicalize().ok()).collect();
-        if excluded.iter().any(|excluded| path.starts_with(excluded)) {
-            return Err(Error::new(ErrorKind::PermissionDenied, "it belongs to Capstan itself"));
+        let canonical_excluded: Vec<PathBuf> =
+            excluded.iter().filter_map(|folder| folder.canonicalize().ok()).collect();
+        if canonical_excluded.iter().any(|folder| path.starts_with(folder)) {
+            return Err(Error::new(ErrorKind::PermissionDenied, "the folder is inside the home of Capstan"));
         }
-        let stats = excluded.iter().filter_map(|folder| rustix::fs::stat(folder).ok());
-        let excluded = stats.map(|stat| file_identity(&stat)).collect();
+        let stats = canonical_excluded.iter().filter_map(|folder| rustix::fs::stat(folder).ok());
+        let excluded_identities = stats.map(|stat| file_identity(&stat)).collect();
         let flags = KNOWLEDGE_OPEN_FLAGS.difference(OFlags::NOFOLLOW) | OFlags::RDONLY | OFlags::DIRECTORY;
         let descriptor = rustix::fs::open(&path, flags, Mode::empty())?;
-        Ok(Self { path, descriptor, excluded })
+        Ok(Self { path, descriptor, excluded_identities })
     }
 
-    /// Lists the regular files, without hidden and ignored ones and at most `max_names` names deep into the folder.
+    /// Lists the regular files, without hidden and ignored ones, down to `max_depth` folders and up to `max_names` names
+    /// in total.
     pub(crate) fn list(&self, limits: &FolderLimits) -> Result<FolderListing> {
         let mut listing = FolderListing::default();
         for (count, entry) in self.walk(limits.max_depth).enumerate() {
+            // `>`: the first entry is the folder itself.
             if count > limits.max_names {
-                // The first entry is the folder itself.
                 listing.skipped.is_truncated = true;
                 break;
             }
             match entry {
                 Ok(entry) => self.list_entry(&entry, limits, &mut listing),
                 Err(error) if count == 0 => return Err(into_io_error(error)),
-                Err(error) => {
-                    let is_gone = error.io_error().is_some_and(|error| error.kind() == ErrorKind::NotFound);
-                    listing.skipped.unreadable += u64::from(!is_gone);
-                }
+                Err(error) => listing.add_unreadable(error.io_error().map(Error::kind)),
             }
         }
         listing.files.sort_unstable_by(|one, other| one.path.cmp(&other.path));
@@ -76,10 +82,10 @@ impl OpenFolder {
 
     /// Walks in the order of the file system: sorting within the walk would hold all names of a folder in memory at once.
     ///
-    /// Only ignore files of the folder itself apply. Those of its parents would make the result depend on what lies
-    /// outside of the base.
+    /// Only ignore files inside the folder apply: those of its parents would make the result depend on files outside the
+    /// knowledge base.
     fn walk(&self, max_depth: usize) -> ignore::Walk {
-        let excluded = self.excluded.clone();
+        let excluded = self.excluded_identities.clone();
         WalkBuilder::new(&self.path)
             .hidden(true)
             .parents(false)
@@ -101,9 +107,9 @@ impl OpenFolder {
             listing.skipped.links += 1;
         } else if kind.is_file() {
             let path = entry.path().strip_prefix(&self.path).unwrap_or_else(|_| entry.path());
-            // A file that cannot be statted has disappeared meanwhile.
-            if let Ok(stat) = rustix::fs::lstat(entry.path()) {
-                listing.files.push(ListedFile { path: path.to_owned(), stamp: FileStamp::from(&stat) });
+            match rustix::fs::lstat(entry.path()) {
+                Ok(stat) => listing.files.push(ListedFile { path: path.to_owned(), stamp: FileStamp::from(&stat) }),
+                Err(error) => listing.add_unreadable(Some(error.kind())),
             }
         } else {
             listing.skipped.not_text += 1;
@@ -113,7 +119,7 @@ impl OpenFolder {
     /// Opens a regular file by its path within the folder. No component of the path may be a link, so that nothing
     /// outside of the folder is opened, even if part of the path is replaced meanwhile.
     pub(crate) fn open_file(&self, path: &Path) -> Result<(OwnedFd, Stat)> {
-        let not_found = || Error::new(ErrorKind::NotFound, "it has no path within the folder");
+        let not_found = || Error::new(ErrorKind::NotFound, "the path leaves the folder");
         let mut names: Vec<&OsStr> = Vec::new();
         for component in path.components() {
             let Component::Normal(name) = component else { return Err(not_found()) };
@@ -132,12 +138,12 @@ impl OpenFolder {
         if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
             Ok((file, stat))
         } else {
-            Err(Error::new(ErrorKind::InvalidInput, "it is no regular file"))
+            Err(Error::new(ErrorKind::InvalidInput, "not a regular file"))
         }
     }
 }
 
-fn is_excluded(entry: &DirEntry, excluded: &[(u64, u64)]) -> bool {
+fn is_excluded(entry: &DirEntry, excluded: &[FileIdentity]) -> bool {
     entry.file_type().is_some_and(|kind| kind.is_dir())
         && rustix::fs::lstat(entry.path()).is_ok_and(|stat| excluded.contains(&file_identity(&stat)))
 }

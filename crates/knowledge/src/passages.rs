@@ -38,7 +38,7 @@ pub(super) fn split_passages(text: &str) -> Vec<PassageSpan> {
     spans.finished
 }
 
-/// Returns whether a line is a Markdown heading.
+/// Returns true if a line is a Markdown heading.
 fn is_heading(line: &str) -> bool {
     let rest = line.trim_start_matches('#');
     rest.len() < line.len() && rest.starts_with(' ')

@@ -18,7 +18,7 @@ pub(super) struct SkippedFiles {
 }
 
 impl SkippedFiles {
-    /// Returns whether the operator should know: images and links in a folder are normal.
+    /// Returns true if the operator should know: images and links in a folder are normal.
     pub(super) fn should_warn(&self) -> bool {
         self.too_large + self.unreadable + self.over_limit > 0 || self.is_truncated
     }
@@ -33,26 +33,26 @@ struct SkippedSummary<'a>(&'a SkippedFiles, &'a FolderLimits);
 
 impl fmt::Display for SkippedSummary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(left_out, limits) = self;
+        let Self(skipped, limits) = self;
         let mut reasons = Vec::new();
         let mut add = |count: u64, reason: String| match count {
             0 => {}
             1 => reasons.push(format!("1 file {reason}")),
             count => reasons.push(format!("{count} files {reason}")),
         };
-        add(left_out.too_large, format!("larger than {} bytes", limits.max_file_bytes));
+        add(skipped.too_large, format!("larger than {} bytes", limits.max_file_bytes));
         add(
-            left_out.over_limit,
+            skipped.over_limit,
             format!("beyond {} files or {} bytes in all", limits.max_files, limits.max_total_bytes),
         );
-        add(left_out.not_text, "that cannot be read as text".to_owned());
-        add(left_out.unreadable, "that could not be read".to_owned());
-        match left_out.links {
+        add(skipped.not_text, "that cannot be read as text".to_owned());
+        add(skipped.unreadable, "that could not be read".to_owned());
+        match skipped.links {
             0 => {}
             1 => reasons.push("1 link".to_owned()),
             count => reasons.push(format!("{count} links")),
         }
-        if left_out.is_truncated {
+        if skipped.is_truncated {
             reasons.push(format!(
                 "everything after the first {} names or {} folders deep",
                 limits.max_names, limits.max_depth
@@ -68,11 +68,11 @@ mod tests {
     use crate::FolderLimits;
 
     #[test]
-    fn k04_what_is_left_out_is_told_with_its_reason() {
+    fn k04_skipped_files_are_described_by_reason() {
         let limits = FolderLimits { max_file_bytes: 10, ..FolderLimits::default() };
         assert_eq!(SkippedFiles::default().summary(&limits), None);
-        let left_out = SkippedFiles { too_large: 1, links: 2, is_truncated: true, ..SkippedFiles::default() };
+        let skipped = SkippedFiles { too_large: 1, links: 2, is_truncated: true, ..SkippedFiles::default() };
         let words = "1 file larger than 10 bytes, 2 links, everything after the first 100000 names or 64 folders deep";
-        assert_eq!(left_out.summary(&limits).as_deref(), Some(words));
+        assert_eq!(skipped.summary(&limits).as_deref(), Some(words));
     }
 }

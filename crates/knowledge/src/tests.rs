@@ -59,11 +59,11 @@ async fn k04_passages_are_found_with_file_line_and_score() {
 }
 
 #[tokio::test]
-async fn k04_a_file_that_changes_comes_or_goes_is_seen_by_the_next_question() {
+async fn k04_changed_added_and_removed_files_are_seen_by_the_next_query() {
     let folder = temp_folder(&[("a.md", "the old rope"), ("b.md", "an anchor")]);
     let docs = default_folder_knowledge(folder.path());
     assert_eq!(hit_locations(&docs, "rope").await, ["a.md:1"]);
-    // As long as before, and at once: neither its size nor a coarse clock tells.
+    // Same length and at once: neither the size nor a coarse clock reveals the change.
     write_file(folder.path(), "a.md", "the new sail");
     assert_eq!(hit_locations(&docs, "rope").await, Vec::<String>::new());
     assert_eq!(hit_locations(&docs, "sail").await, ["a.md:1"]);
@@ -85,14 +85,14 @@ async fn k04_nothing_outside_of_the_folder_is_reached() {
     let docs = default_folder_knowledge(&inside);
     assert_eq!(hit_locations(&docs, "rope secret key").await, ["a.md:1"]);
     assert_eq!(retrieve(&docs, "rope").await.unwrap().left_out.as_deref(), Some("3 links"));
-    // What was looked at as a folder and a file may be links by the time they are looked at again.
+    // A file may have been replaced by a link since the last query.
     fs::remove_file(inside.join("a.md")).unwrap();
     symlink("../secret.md", inside.join("a.md")).unwrap();
     assert_eq!(hit_locations(&docs, "rope").await, Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn k04_the_home_stays_closed_also_within_a_base() {
+async fn k04_home_is_excluded_even_inside_a_base() {
     let folder = temp_folder(&[("notes.md", "the rope"), ("capstan/secrets.toml", "rope key")]);
     let home = folder.path().join("capstan");
     let docs = folder_knowledge(folder.path(), vec![home.clone()], FolderLimits::default());
@@ -103,7 +103,7 @@ async fn k04_the_home_stays_closed_also_within_a_base() {
 }
 
 #[tokio::test]
-async fn k04_what_is_hidden_or_no_text_or_no_file_is_left_out() {
+async fn k04_hidden_files_non_text_files_and_pipes_are_skipped() {
     let folder = temp_folder(&[(".env", "rope"), (".git/config", "rope"), ("a.md", "rope"), ("zero.bin", "rope\0")]);
     fs::write(folder.path().join("latin.txt"), b"rope \xe9\xff").unwrap();
     let pipe = folder.path().join("pipe");
@@ -114,7 +114,7 @@ async fn k04_what_is_hidden_or_no_text_or_no_file_is_left_out() {
 }
 
 #[tokio::test]
-async fn k04_files_that_ignore_rules_of_the_folder_exclude_are_left_out() {
+async fn k04_files_that_ignore_rules_of_the_folder_exclude_are_skipped() {
     let outer = temp_folder(&[
         (".gitignore", "kept.md\n"),
         ("docs/.gitignore", "*.log\nbuild/\n!important.log\n"),
@@ -132,34 +132,38 @@ async fn k04_files_that_ignore_rules_of_the_folder_exclude_are_left_out() {
     let mut hits = hit_locations(&docs, "rope").await;
     hits.sort_unstable();
     assert_eq!(hits, ["guide/final.md:1", "important.log:1", "kept.md:1", "notes/day.log:1"]);
-    assert_eq!(retrieve(&docs, "rope").await.unwrap().left_out, None, "as little as of hidden files");
+    assert_eq!(
+        retrieve(&docs, "rope").await.unwrap().left_out,
+        None,
+        "ignored files are not reported, like hidden ones"
+    );
     write_file(outer.path(), "docs/.gitignore", "important.log\n");
     let hits = hit_locations(&docs, "rope").await;
     assert!(hits.contains(&"trace.log:1".to_owned()) && !hits.contains(&"important.log:1".to_owned()), "{hits:?}");
 }
 
 #[tokio::test]
-async fn k04_a_folder_that_is_not_there_has_no_answer_and_no_memory() {
+async fn k04_missing_folder_fails_the_query_and_is_read_again_when_it_returns() {
     let outer = temp_folder(&[("docs/a.md", "the rope")]);
     let path = outer.path().join("docs");
     let docs = default_folder_knowledge(&path);
     assert_eq!(hit_locations(&docs, "rope").await, ["a.md:1"]);
     fs::rename(&path, outer.path().join("moved")).unwrap();
     let error = retrieve(&docs, "rope").await.unwrap_err();
-    assert_eq!(error.to_string(), "its folder cannot be read", "no path of the machine is told");
+    assert_eq!(error.to_string(), "its folder cannot be read", "the error reveals no path of the machine");
     fs::rename(outer.path().join("moved"), &path).unwrap();
     assert_eq!(hit_locations(&docs, "rope").await, ["a.md:1"]);
 }
 
 #[tokio::test]
-async fn k04_too_much_is_left_out_and_told() {
+async fn k04_files_beyond_the_limits_are_skipped_and_reported() {
     let folder =
         temp_folder(&[("a.md", "rope 1"), ("b.md", "rope rope rope rope"), ("c.md", "rope 3"), ("d.md", "rope 4")]);
     let limits = FolderLimits { max_file_bytes: 10, max_total_bytes: 12, ..FolderLimits::default() };
     let docs = folder_knowledge(folder.path(), Vec::new(), limits);
     assert_eq!(hit_locations(&docs, "rope").await, ["a.md:1", "c.md:1"]);
-    let left_out = retrieve(&docs, "rope").await.unwrap().left_out.unwrap();
-    assert_eq!(left_out, "1 file larger than 10 bytes, 1 file beyond 10000 files or 12 bytes in all");
+    let skipped = retrieve(&docs, "rope").await.unwrap().left_out.unwrap();
+    assert_eq!(skipped, "1 file larger than 10 bytes, 1 file beyond 10000 files or 12 bytes in all");
     let few = FolderLimits { max_names: 2, ..FolderLimits::default() };
     assert_eq!(retrieve(&folder_knowledge(folder.path(), Vec::new(), few), "rope").await.unwrap().passages.len(), 2);
     write_file(folder.path(), "deep/er/e.md", "the deepest rope");
@@ -173,7 +177,7 @@ async fn k04_too_much_is_left_out_and_told() {
 }
 
 #[tokio::test]
-async fn k04_ten_thousand_files_are_the_most_and_the_others_are_told_of() {
+async fn k04_files_beyond_ten_thousand_are_skipped_and_reported() {
     let folder = tempfile::tempdir().unwrap();
     for number in 0..10_020 {
         write_file(folder.path(), &format!("{:03}/{number:05}.md", number / 100), &format!("rope number n{number}"));
@@ -194,6 +198,30 @@ async fn k04_a_large_file_that_is_mostly_holes_is_not_read() {
     let answer = retrieve(&docs, "rope").await.unwrap();
     assert_eq!(answer.left_out.as_deref(), Some("1 file larger than 1048576 bytes"));
     assert_eq!(answer.passages.len(), 1);
+}
+
+/// A file cannot be statted, although its folder can be listed: here because its path is too long, elsewhere in a folder
+/// without the permission to search it.
+#[tokio::test]
+async fn k04_a_file_that_cannot_be_statted_is_counted_as_unreadable() {
+    const MAX_PATH_BYTES: usize = 4096;
+    let folder = temp_folder(&[("a.md", "rope")]);
+    let path = folder.path().canonicalize().unwrap();
+    let mut parent = File::open(&path).unwrap();
+    let mut path_len = path.as_os_str().len();
+    while path_len < MAX_PATH_BYTES - 8 {
+        let name = "d".repeat((MAX_PATH_BYTES - 8 - path_len).min(200));
+        rustix::fs::mkdirat(&parent, &name, rustix::fs::Mode::RWXU).unwrap();
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY;
+        parent = rustix::fs::openat(&parent, &name, flags, rustix::fs::Mode::empty()).unwrap().into();
+        path_len += 1 + name.len();
+    }
+    let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY;
+    rustix::fs::openat(&parent, "unreachable.md", flags, rustix::fs::Mode::RWXU).unwrap();
+    let docs = default_folder_knowledge(&path);
+    let answer = retrieve(&docs, "rope").await.unwrap();
+    assert_eq!(answer.passages.len(), 1);
+    assert_eq!(answer.left_out.as_deref(), Some("1 file that could not be read"));
 }
 
 #[tokio::test]

@@ -24,13 +24,13 @@ fn any_text() -> impl Strategy<Value = String> {
 
 fn any_content() -> impl Strategy<Value = Content> {
     let part = prop_oneof![
-        any_text().prop_map(ContentPart::text),
-        Just(ContentPart::image("data:image/png;base64,AA==")),
-        Just(ContentPart::image("https://example.com/a.png")),
-        Just(ContentPart::image("https://example.com/a.gif")),
-        Just(ContentPart::image("data:image/gif;base64,AA==")),
-        Just(ContentPart::image("data:image/svg+xml;base64,AA==")),
-        Just(ContentPart::image("data:image/png,AA")),
+        any_text().prop_map(ContentPart::from_text),
+        Just(ContentPart::from_image_url("data:image/png;base64,AA==")),
+        Just(ContentPart::from_image_url("https://example.com/a.png")),
+        Just(ContentPart::from_image_url("https://example.com/a.gif")),
+        Just(ContentPart::from_image_url("data:image/gif;base64,AA==")),
+        Just(ContentPart::from_image_url("data:image/svg+xml;base64,AA==")),
+        Just(ContentPart::from_image_url("data:image/png,AA")),
         Just(ContentPart::Other([("type".to_owned(), "input_audio".into())].into_iter().collect())),
     ];
     prop_oneof![3 => any_text().prop_map(Content::Text), 1 => prop::collection::vec(part, 0..4).prop_map(Content::Parts)]

@@ -69,7 +69,7 @@ async fn p15_turns_with_tools_and_a_leading_anchor_are_sent_as_recorded() {
         ChatMessage::tool_result(
             "call_3",
             "fs.read",
-            Content::Parts(vec![ContentPart::text("a"), ContentPart::text("b")]),
+            Content::Parts(vec![ContentPart::from_text("a"), ContentPart::from_text("b")]),
         ),
     ];
     let body = sent_body(&ModelRequest { tools: sample_tools(), ..request(messages) }).await;

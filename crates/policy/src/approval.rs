@@ -9,9 +9,11 @@ pub fn refusal_reason(rules: &[ApprovalRule], tool: &str, arguments: &JsonObject
     match rules.iter().find(|rule| is_match(rule, tool, arguments))?.decision {
         ApprovalDecision::Allow => None,
         ApprovalDecision::Ask => Some(format!(
-            "the tool {tool} was not called: such a call needs approval here, and no approver is available"
+            "the tool {tool} was not called: a rule of the binding requires approval, and no one can be asked"
         )),
-        ApprovalDecision::Deny => Some(format!("the tool {tool} was not called: such a call is not allowed here")),
+        ApprovalDecision::Deny => {
+            Some(format!("the tool {tool} was not called: a rule of the binding denies this call"))
+        }
     }
 }
 
@@ -19,23 +21,24 @@ fn is_match(rule: &ApprovalRule, tool: &str, arguments: &JsonObject) -> bool {
     if is_unsafe_allow(rule) {
         return false;
     }
-    let is_meant = match rule.tool.strip_suffix('*') {
-        Some(beginning) => tool.starts_with(beginning),
+    let matches_tool = match rule.tool.strip_suffix('*') {
+        Some(prefix) => tool.starts_with(prefix),
         None => tool == rule.tool,
     };
-    is_meant && rule.containing.as_deref().is_none_or(|text| contains_text(text, arguments))
+    matches_tool && rule.containing.as_deref().is_none_or(|text| contains_text(text, arguments))
 }
 
-/// Returns whether a rule allows calls because of a text in them: the author of a call can add the text to any call. Such a
-/// rule is not saved, and one that was saved earlier matches nothing.
+/// Returns true for a rule that allows calls containing a text. A model could add the text to any call, so such a rule is
+/// rejected on save, and one in an older store never matches.
 fn is_unsafe_allow(rule: &ApprovalRule) -> bool {
     rule.decision == ApprovalDecision::Allow && rule.containing.is_some()
 }
 
-/// Returns whether a text occurs in the arguments: in a name, in a decoded value, or in their JSON.
+/// Returns true if a text occurs in the arguments: in a name, in a decoded value, or in their JSON.
 fn contains_text(text: &str, arguments: &JsonObject) -> bool {
-    let within = |(name, value): (&String, &Value)| name.contains(text) || value_contains_text(text, value);
-    arguments.iter().any(within) || Value::Object(arguments.clone()).to_string().contains(text)
+    let field_contains_text =
+        |(name, value): (&String, &Value)| name.contains(text) || value_contains_text(text, value);
+    arguments.iter().any(field_contains_text) || Value::Object(arguments.clone()).to_string().contains(text)
 }
 
 fn value_contains_text(text: &str, value: &Value) -> bool {
@@ -47,24 +50,21 @@ fn value_contains_text(text: &str, value: &Value) -> bool {
     }
 }
 
-/// Description of what is wrong with a rule, if anything: one that can match nothing, or more than was meant.
+/// Problem of a rule that can match nothing, or more than intended; `None` for a valid one.
 pub fn rule_error(rule: &ApprovalRule) -> Option<String> {
     if rule.tool.is_empty() || rule.tool.trim_end_matches('*').contains('*') || rule.tool.ends_with("**") {
         let tool = &rule.tool;
-        return Some(format!(
-            "an approval is about the tool {tool:?}, which is neither a name nor a beginning like fs.*"
-        ));
+        return Some(format!("approval rule: {tool:?} is neither the name of a tool nor a prefix such as fs.*"));
     }
     if is_unsafe_allow(rule) {
         let tool = &rule.tool;
         return Some(format!(
-            "an approval allows {tool} where a text stands in its arguments, which lets through whatever stands beside \
-             that text; deny or ask where a text stands there, or allow {tool} as a whole"
+            "approval rule for {tool}: `allow` cannot be combined with `containing`, because a call could contain the \
+             text and anything else; use `deny` or `ask`, or remove `containing`"
         ));
     }
     let is_empty = rule.containing.as_deref().is_some_and(str::is_empty);
-    is_empty
-        .then(|| format!("the approval of {} has an empty `containing`; leave it out to mean every call", rule.tool))
+    is_empty.then(|| format!("approval rule for {}: `containing` is empty; omit it to match every call", rule.tool))
 }
 
 #[cfg(test)]
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a11_the_first_rule_that_fits_decides_and_none_allows() {
+    fn a11_first_matching_rule_decides_and_an_unmatched_call_is_allowed() {
         use ApprovalDecision::{Allow, Ask, Deny};
         let rules = [
             rule("bash", Some("git push"), Deny),
@@ -97,18 +97,21 @@ mod tests {
         let none = json!({});
         assert!(!is_allowed(&rules, "bash", &json!({"cmd": "git push"})));
         assert!(!is_allowed(&rules, "bash", &json!({"cmd": "git log"})));
-        assert!(!is_allowed(&rules, "bash", &json!({"cmd": "git rm . # git status"})), "a text opens no door");
+        assert!(
+            !is_allowed(&rules, "bash", &json!({"cmd": "git rm . # git status"})),
+            "`allow` with a text is never applied"
+        );
         assert!(is_allowed(&rules, "bash", &json!({"cmd": "ls"})));
         assert!(!is_allowed(&rules, "fs.read", &json!({"path": "/etc/passwd"})));
         assert!(is_allowed(&rules, "fs.read", &json!({"path": "a.md"})));
         assert!(!is_allowed(&rules, "fs.write", &none));
-        assert!(is_allowed(&rules, "bash.output", &none), "a name is the whole name");
+        assert!(is_allowed(&rules, "bash.output", &none), "a name without `*` is not a prefix");
         assert!(is_allowed(&[], "bash", &none));
         assert!(!is_allowed(&[rule("*", None, Deny)], "anything", &none));
     }
 
     #[test]
-    fn a11_a_text_is_found_however_the_arguments_are_written() {
+    fn a11_a_text_is_found_in_every_form_of_the_arguments() {
         let rules = |text| [rule("*", Some(text), ApprovalDecision::Deny)];
         for (text, arguments) in [
             ("say \"hi\"", json!({"cmd": "say \"hi\""})),
@@ -124,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a11_a_rule_that_cannot_be_meant_is_found() {
+    fn a11_invalid_rules_are_reported() {
         let deny = ApprovalDecision::Deny;
         for good in ["bash", "fs.*", "*"] {
             assert_eq!(rule_error(&rule(good, Some("x"), deny)), None, "{good}");

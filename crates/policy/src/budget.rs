@@ -51,7 +51,7 @@ impl Budget {
         self.remaining(|budget| &budget.steps)
     }
 
-    /// Returns whether this budget or one above it limits tokens.
+    /// Returns true if this budget or one above it limits tokens.
     pub fn has_token_limit(&self) -> bool {
         self.chain().any(|budget| budget.tokens.limit.is_some())
     }

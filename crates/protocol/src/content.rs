@@ -16,7 +16,7 @@ pub enum Content {
 }
 
 impl Content {
-    /// Text of the content; parts that are not text are omitted.
+    /// Text of the content; parts that are not text are omitted, the others are joined by line breaks.
     pub fn text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -56,7 +56,7 @@ impl From<String> for Content {
 
 /// One part of a message. Parts of unknown types are preserved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "a part is an object with a type, as {\"type\": \"text\", \"text\": \"...\"}")]
+#[serde(untagged, expecting = "a part must be an object, such as {\"type\": \"text\", \"text\": \"...\"}")]
 pub enum ContentPart {
     /// Part of a known type.
     Known(KnownPart),
@@ -93,12 +93,12 @@ pub struct ImageUrl {
 
 impl ContentPart {
     /// Text part.
-    pub fn text(text: impl Into<String>) -> Self {
+    pub fn from_text(text: impl Into<String>) -> Self {
         Self::Known(KnownPart::Text { text: text.into() })
     }
 
     /// Image part.
-    pub fn image(url: impl Into<String>) -> Self {
+    pub fn from_image_url(url: impl Into<String>) -> Self {
         Self::Known(KnownPart::ImageUrl { image_url: ImageUrl { url: url.into(), detail: None } })
     }
 
@@ -128,6 +128,6 @@ mod tests {
         let content: Content = serde_json::from_value(wire.clone()).unwrap();
         assert_eq!(serde_json::to_value(&content).unwrap(), wire);
         assert_eq!(content.text(), "look\ncached");
-        assert!(!Content::Parts(vec![ContentPart::image("x")]).is_empty());
+        assert!(!Content::Parts(vec![ContentPart::from_image_url("x")]).is_empty());
     }
 }

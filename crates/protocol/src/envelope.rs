@@ -221,7 +221,7 @@ mod tests {
             (json!({"type": "text"}), "a part of type text needs a valid text"),
             (json!({"type": "image_url", "image_url": "x"}), "a part of type image_url needs a valid image_url"),
             (json!({"type": "file", "file": "x"}), "a part of type file needs a valid file"),
-            (json!(5), "input is not valid: a part is an object with a type"),
+            (json!(5), "input is not valid: a part must be an object, such as"),
         ] {
             let error = with(part.clone()).unwrap_err();
             assert!(error.contains(reason), "{part}: {error}");

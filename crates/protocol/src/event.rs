@@ -161,7 +161,7 @@ impl EventInput {
         if self.contents.is_empty() {
             return Content::Text(self.plain_text().to_owned());
         }
-        let text = self.text.iter().map(ContentPart::text);
+        let text = self.text.iter().map(ContentPart::from_text);
         Content::Parts(text.chain(self.contents.iter().cloned()).collect())
     }
 }

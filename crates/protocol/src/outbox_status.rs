@@ -12,9 +12,9 @@ pub enum OutboxStatus {
         /// Number of attempts so far.
         #[serde(default, skip_serializing_if = "is_zero")]
         attempts: u32,
-        /// One of the attempts may have gone through.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        fate_unknown: bool,
+        /// One of the attempts may have succeeded.
+        #[serde(rename = "fate_unknown", default, skip_serializing_if = "std::ops::Not::not")]
+        may_have_been_sent: bool,
         /// Failure of the last attempt.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
@@ -46,7 +46,7 @@ fn is_zero(number: &u32) -> bool {
 impl OutboxStatus {
     /// Status of a message before its first attempt.
     pub const fn waiting() -> Self {
-        Self::Waiting { attempts: 0, fate_unknown: false, reason: None }
+        Self::Waiting { attempts: 0, may_have_been_sent: false, reason: None }
     }
 
     /// Status of a message that was sent once.

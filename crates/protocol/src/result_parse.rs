@@ -79,7 +79,7 @@ impl ResultBody {
             Self::ActionRequested(_) => "action.requested",
             Self::RunCompleted { .. } => "run.completed",
             Self::RunFailed { .. } => "run.failed",
-            Self::Unread(value) => value.get("type").and_then(Value::as_str).unwrap_or_default(),
+            Self::Unparsed(value) => value.get("type").and_then(Value::as_str).unwrap_or_default(),
         }
     }
 }

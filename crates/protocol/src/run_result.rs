@@ -113,7 +113,7 @@ pub enum ResultBody {
     /// parses it with [`RunResult::from_json`]; the schema omits it.
     #[serde(untagged)]
     #[schemars(skip)]
-    Unread(Value),
+    Unparsed(Value),
 }
 
 fn conversation() -> StateScope {

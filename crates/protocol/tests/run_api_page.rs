@@ -34,7 +34,7 @@ fn type_words(rust: &str) -> String {
 /// Table with a row for each method.
 fn method_table() -> String {
     let mut table =
-        "| method | needs of the grant | request | response | description |\n|---|---|---|---|---|\n".to_owned();
+        "| method | required grant | request | response | description |\n|---|---|---|---|---|\n".to_owned();
     for method in ApiMethod::METHODS {
         let lines = method.description().iter().map(|line| line.trim());
         let description: Vec<&str> = lines.take_while(|line| !line.is_empty()).collect();

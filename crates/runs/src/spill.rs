@@ -32,7 +32,7 @@ fn with_text(output: ToolOutput, text: String) -> ToolOutput {
         Content::Text(_) => Content::Text(text),
         Content::Parts(parts) => {
             let others = parts.into_iter().filter(|part| part.as_text().is_none());
-            Content::Parts(std::iter::once(ContentPart::text(text)).chain(others).collect())
+            Content::Parts(std::iter::once(ContentPart::from_text(text)).chain(others).collect())
         }
     };
     ToolOutput { content, ..output }
@@ -58,7 +58,7 @@ pub(crate) fn limit_inline_parts(output: ToolOutput, remaining_bytes: &mut usize
                 *remaining_bytes = remaining;
                 part
             }
-            None => ContentPart::text(OMITTED_IMAGE_NOTE),
+            None => ContentPart::from_text(OMITTED_IMAGE_NOTE),
         }
     };
     ToolOutput { content: Content::Parts(parts.into_iter().map(part_or_note).collect()), ..output }
@@ -99,14 +99,18 @@ mod tests {
 
     #[test]
     fn a10_images_are_shown_up_to_the_limit_of_a_step() {
-        let image = |length: usize| ContentPart::image("x".repeat(length));
+        let image = |length: usize| ContentPart::from_image_url("x".repeat(length));
         let output = |parts| ToolOutput::ok(Content::Parts(parts));
         let mut remaining_bytes = 100;
         let shown =
-            limit_inline_parts(output(vec![ContentPart::text("y".repeat(500)), image(60)]), &mut remaining_bytes);
-        assert_eq!(shown, output(vec![ContentPart::text("y".repeat(500)), image(60)]), "text has a limit of its own");
+            limit_inline_parts(output(vec![ContentPart::from_text("y".repeat(500)), image(60)]), &mut remaining_bytes);
+        assert_eq!(
+            shown,
+            output(vec![ContentPart::from_text("y".repeat(500)), image(60)]),
+            "text has a limit of its own"
+        );
         let shown = limit_inline_parts(output(vec![image(50), image(40)]), &mut remaining_bytes);
-        assert_eq!(shown, output(vec![ContentPart::text(OMITTED_IMAGE_NOTE), image(40)]));
+        assert_eq!(shown, output(vec![ContentPart::from_text(OMITTED_IMAGE_NOTE), image(40)]));
         assert_eq!(remaining_bytes, 0);
     }
 
@@ -120,8 +124,8 @@ mod tests {
 
     #[test]
     fn a10_parts_other_than_text_stay() {
-        let image = ContentPart::image("data:image/png;base64,AAAA");
-        let parts = vec![ContentPart::text("x".repeat(3000)), image.clone()];
+        let image = ContentPart::from_image_url("data:image/png;base64,AAAA");
+        let parts = vec![ContentPart::from_text("x".repeat(3000)), image.clone()];
         let mut output = ToolOutput::ok(Content::Parts(parts));
         let text = take_long_text(&mut output, 2000).unwrap();
         let Content::Parts(parts) = with_preview(output, &text, &ArtifactId::new("a"), 2000).content else { panic!() };

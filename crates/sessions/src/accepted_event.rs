@@ -38,7 +38,7 @@ pub(crate) struct AcceptedEvent {
     pub(crate) is_lead: bool,
     pub(crate) caller: Option<WaitingCaller>,
     /// The caller on its channel has disconnected: a channel with waiting callers is shown and sent nothing.
-    pub(crate) is_caller_gone: bool,
+    pub(crate) is_caller_disconnected: bool,
     /// Its callers were notified that the store delays the outcome.
     pub(crate) is_delay_reported: bool,
     /// Queue slot, until its turn begins.
@@ -60,7 +60,7 @@ impl AcceptedEvent {
             message_entry: None,
             is_lead: false,
             caller: None,
-            is_caller_gone: false,
+            is_caller_disconnected: false,
             is_delay_reported: false,
             slot: None,
         }
@@ -87,7 +87,7 @@ impl AcceptedEvent {
                 })
             }
         };
-        EventDelivery { reply, rows, is_caller_gone: self.is_caller_gone, receipt }
+        EventDelivery { reply, rows, is_caller_disconnected: self.is_caller_disconnected, receipt }
     }
 
     /// Delivery of the event with this outcome, without messages.

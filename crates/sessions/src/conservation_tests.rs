@@ -81,7 +81,11 @@ impl AcceptingTapes {
         let (key, session) = (EventKey::from(&event), SessionId::new(format!("session of {name}")));
         let mut batch = Batch::new();
         let (known, workspace) = (Some(session.clone()), Some(WorkspaceId::new("/w")));
-        batch.push(Fact::EnsureTape(NewTape { session: known, workspace, ..NewTape::with_name(parse_tape(name)) }));
+        batch.push(Fact::EnsureTape(NewTape {
+            session: known,
+            workspace,
+            ..NewTape::without_session(parse_tape(name))
+        }));
         let entry =
             batch.append(&parse_tape(name), EntryDraft::event("event.accepted", json!({ "event": event })).hidden());
         self.commit_accept(batch, &key, session, name, entry).await;
@@ -110,7 +114,7 @@ impl AcceptingTapes {
     async fn copy(&self, from: &str, to: &str) {
         let entries = self.0.read(&parse_tape(from), &TapeSlice::all()).await.unwrap();
         let mut batch = Batch::new();
-        batch.push(Fact::EnsureTape(NewTape::with_name(parse_tape(to))));
+        batch.push(Fact::EnsureTape(NewTape::without_session(parse_tape(to))));
         batch.push(Fact::ImportEntries { tape: parse_tape(to), entries });
         self.0.commit(batch).await.unwrap();
     }
@@ -173,7 +177,7 @@ async fn x01_events_of_another_host_on_an_imported_tape_are_not_counted() {
     let tapes = AcceptingTapes::new();
     let entries = other_host.0.read(&parse_tape("t"), &TapeSlice::all()).await.unwrap();
     let mut batch = Batch::new();
-    batch.push(Fact::EnsureTape(NewTape::with_name(parse_tape("t"))));
+    batch.push(Fact::EnsureTape(NewTape::without_session(parse_tape("t"))));
     batch.push(Fact::ImportEntries { tape: parse_tape("t"), entries });
     tapes.0.commit(batch).await.unwrap();
     tapes.accept("t", "new").await;

@@ -40,7 +40,7 @@ pub enum HostError {
         session: SessionId,
     },
     /// The queue of the session is full.
-    #[error("too many messages wait in this session")]
+    #[error("the queue of this session is full")]
     #[code(QueueFull)]
     QueueFull,
     /// Another process held the session for longer than a caller waits.
@@ -61,7 +61,7 @@ pub enum HostError {
     Store(#[from] StoreError),
     /// The store failed before the effects of tools were recorded.
     #[error("{error}; {tools} had run before: check what was done before you ask again")]
-    #[code(of = error)]
+    #[code(field = error)]
     UnrecordedEffects {
         /// The failure of the store.
         error: StoreError,

@@ -3,9 +3,10 @@
 //! # Design
 //!
 //! The store has one lease record per tape, and each session has one tape: the token of its holder, an epoch and an
-//! expiry time. A token is `<process>/<claim>`. Each process keeps the file `<process>.lock` in a shared folder locked
-//! while it lives, so the other processes of the machine can determine the liveness of a holder without the clock. A
-//! process knows its own live claims. The expiry time decides only about a holder whose liveness cannot be determined.
+//! expiry time. A token is `<process>/<claim>`. While it lives, each process holds a lock on its file
+//! `<process>.lock` in a shared folder, so the other processes of the machine can determine the liveness of a holder
+//! without the clock. A process knows its own live claims. The expiry time decides only about a holder whose liveness
+//! cannot be determined.
 //!
 //! # Invariants
 //!
@@ -20,7 +21,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use capstan_delivery::RowOwner;
+use capstan_delivery::OwnerRegistry;
 use capstan_protocol::{TapeName, Timestamp};
 use capstan_tape::{Fact, FactOutput, Fence, LeaseRecord, OwnerLiveness, StoreError};
 
@@ -75,7 +76,7 @@ impl LeaseOwner {
         let folder = folder.into();
         let name = format!("host-{}", uuid::Uuid::now_v7());
         let path = folder.join(format!("{name}.lock"));
-        let failed = |error: std::io::Error| {
+        let lock_file_error = |error: std::io::Error| {
             let path = path.display().to_string();
             match error.kind() {
                 ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
@@ -87,16 +88,16 @@ impl LeaseOwner {
                 _ => HostError::ProcessLock { path, detail: error.to_string() },
             }
         };
-        std::fs::create_dir_all(&folder).map_err(failed)?;
+        std::fs::create_dir_all(&folder).map_err(lock_file_error)?;
         let processes = ProcessLiveness::open(&folder);
         if let Err(error) = processes.remove_stale_lock_files() {
             tracing::debug!(%error, "cannot remove the lock files of dead owners");
         }
         // Locked before it gets its final name, so that an unlocked file with a final name belongs to a dead owner.
-        let unnamed = path.with_extension("new");
-        let lock = File::create(&unnamed).map_err(failed)?;
-        lock.try_lock().map_err(|error| failed(error.into()))?;
-        std::fs::rename(&unnamed, &path).map_err(failed)?;
+        let temporary_path = path.with_extension("new");
+        let lock = File::create(&temporary_path).map_err(lock_file_error)?;
+        lock.try_lock().map_err(|error| lock_file_error(error.into()))?;
+        std::fs::rename(&temporary_path, &path).map_err(lock_file_error)?;
         Ok(Self::new(name, Some(ProcessLockFile { processes, path, _lock: lock })))
     }
 
@@ -113,7 +114,7 @@ impl LeaseOwner {
     }
 
     /// Returns true only if another process is known to be dead; false if it is alive or its liveness is unknown.
-    pub fn is_dead(&self, process: &str) -> bool {
+    pub fn is_known_dead(&self, process: &str) -> bool {
         process != self.0.name
             && self.0.owner_liveness(&format!("{process}/")).is_some_and(|liveness| !liveness.is_alive)
     }
@@ -132,13 +133,13 @@ impl LeaseOwner {
     }
 }
 
-impl RowOwner for LeaseOwner {
-    fn name(&self) -> &str {
+impl OwnerRegistry for LeaseOwner {
+    fn own_name(&self) -> &str {
         self.name()
     }
 
-    fn is_dead(&self, owner: &str) -> bool {
-        self.is_dead(owner)
+    fn is_known_dead(&self, owner: &str) -> bool {
+        self.is_known_dead(owner)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Liveness of the processes of a home, determined from the file that each process keeps locked while it lives.
+//! Liveness of the processes of a home, determined from the lock that each process holds on its file while it lives.
 
 use std::ffi::OsStr;
 use std::fs::File;

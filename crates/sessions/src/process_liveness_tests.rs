@@ -47,7 +47,7 @@ async fn store_with_open_run(owner: &str) -> (MemoryStore, EventKey) {
     let store = MemoryStore::new();
     let key = EventKey { source: "cli".into(), bot_id: String::new(), event_id: EventId::new("e") };
     let mut batch = Batch::new();
-    batch.push(Fact::EnsureTape(NewTape::with_name(test_tape())));
+    batch.push(Fact::EnsureTape(NewTape::without_session(test_tape())));
     let entry = batch.append(&test_tape(), EntryDraft::event("event.accepted", serde_json::Value::Null));
     let (session, at, owner) = (SessionId::new("s"), Timestamp::from_millis(0), owner.to_owned());
     batch.push(Fact::AcceptEvent { key: key.clone(), session, tape: test_tape(), entry, accepted_at: at, owner });

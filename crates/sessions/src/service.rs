@@ -244,7 +244,7 @@ impl SessionService {
 fn new_outbox(dependencies: &SessionDependencies, options: &SessionOptions, lifecycle: &HostLifecycle) -> Outbox {
     let outbox_options = OutboxOptions {
         workspace_id: dependencies.workspace_id.clone(),
-        owner: Arc::new(options.lease_owner.clone()),
+        owners: Arc::new(options.lease_owner.clone()),
         tasks: lifecycle.tasks.clone(),
         stop_token: lifecycle.stop_token.clone(),
         abort_token: lifecycle.abort_token.clone(),

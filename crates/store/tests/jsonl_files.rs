@@ -82,7 +82,7 @@ async fn p12_sample_passes_through_every_store_unchanged() {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(directory.path().join("capstan.db")).unwrap());
     let tape = name("t");
     let mut batch = Batch::new();
-    batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
+    batch.push(Fact::EnsureTape(NewTape::without_session(tape.clone())));
     batch.push(Fact::ImportEntries { tape: tape.clone(), entries: original.clone() });
     store.commit(batch).await.unwrap();
     let exported: Vec<String> = all(&*store, &tape).await.iter().map(jsonl::format_line).collect();
@@ -193,7 +193,7 @@ async fn p12_file_with_ids_out_of_order_can_be_read_but_not_imported() {
     assert_eq!(problems, ["entry 2 does not follow entry 2", "entry 1 does not follow entry 2"]);
     let store = capstan_tape::MemoryStore::new();
     let mut batch = Batch::new();
-    batch.push(Fact::EnsureTape(NewTape::with_name(name("t"))));
+    batch.push(Fact::EnsureTape(NewTape::without_session(name("t"))));
     batch.push(Fact::ImportEntries { tape: name("t"), entries: read });
     assert_eq!(store.commit(batch).await, Err(StoreError::OutOfOrder { tape: name("t"), id: 2, head: 2 }));
 }
@@ -266,7 +266,7 @@ async fn p12_gaps_of_imported_tapes_are_no_damage_and_later_ones_are() {
     let tapes = live_tapes(&files);
     tapes.commit(support::messages(&name("t"), &["eight", "nine"])).await.unwrap();
     let mut batch = Batch::new();
-    batch.push(Fact::EnsureTape(NewTape::with_name(name("imported"))));
+    batch.push(Fact::EnsureTape(NewTape::without_session(name("imported"))));
     batch.push(Fact::ImportEntries { tape: name("imported"), entries: vec![message(3, "three"), message(5, "five")] });
     tapes.commit(batch).await.unwrap();
     tapes.fork(&name("t"), &name("fork"), Some(EntryId(8))).await.unwrap();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use capstan_protocol::{Event, EventId, EventKey, OutboundMessage, SessionId, Timestamp};
 use capstan_store::{SqliteStore, copy_database};
 use capstan_tape::{
-    Batch, EntryDraft, Fact, InboxStore as _, JournalStore as _, NewOutbound, NewTape, OutboxId, OutboxStatus,
+    Batch, EntryDraft, Fact, InboxStore as _, JournalStore as _, NewOutboxMessage, NewTape, OutboxId, OutboxStatus,
     StoreError,
 };
 use rusqlite::Connection;
@@ -115,13 +115,18 @@ async fn x03_undelivered_messages_are_counted() {
             EventKey { source: "cli".into(), bot_id: String::new(), event_id: EventId::new(format!("e{number}")) };
         let at = Timestamp::from_millis(number * 1000);
         let mut batch = Batch::new();
-        batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
+        batch.push(Fact::EnsureTape(NewTape::without_session(tape.clone())));
         let entry = batch.append(&tape, EntryDraft::event("event.accepted", serde_json::Value::Null));
         let (session, owner) = (SessionId::new("s"), "o".to_owned());
         batch.push(Fact::AcceptEvent { key: key.clone(), session, tape: tape.clone(), entry, accepted_at: at, owner });
         let event = Event::message("cli", "local", "hello");
         let message = OutboundMessage::reply_to(&event, SessionId::new("s"), format!("reply {number}"));
-        batch.push(Fact::EnqueueOutbound(NewOutbound { message, event: key, staged_at: at, owner: "p".to_owned() }));
+        batch.push(Fact::EnqueueOutbound(NewOutboxMessage {
+            message,
+            event: key,
+            staged_at: at,
+            owner: "p".to_owned(),
+        }));
         store.commit(batch).await.unwrap();
     }
     assert_eq!(store.dead_letters(5).await.unwrap().count, 0);

@@ -7,7 +7,9 @@ use capstan_protocol::{
 };
 use serde_json::Value;
 
-use crate::{Entry, EntryDraft, KeyValueRecord, NewOutbound, NewTape, OutboxStatus, QuotaUpdate, RunRecord, RunStatus};
+use crate::{
+    Entry, EntryDraft, KeyValueRecord, NewOutboxMessage, NewTape, OutboxStatus, QuotaUpdate, RunRecord, RunStatus,
+};
 
 /// Fencing token of a tape's lease, incremented when the owner changes. A writer with an old epoch is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -194,7 +196,7 @@ pub enum Fact {
         run_id: RunId,
     },
     /// Adds a message to the outbox.
-    EnqueueOutbound(NewOutbound),
+    EnqueueOutbound(NewOutboxMessage),
     /// Transfers a pending message to another process. Fails the batch if the message is not pending or not owned by
     /// `from`.
     AdoptOutbound {

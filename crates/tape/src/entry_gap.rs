@@ -64,8 +64,8 @@ mod tests {
             head: EntryId(9),
             generation: 1,
             begins_after: EntryId(0),
-            past: Vec::new(),
-            handed_over: EntryId(0),
+            past_generations: Vec::new(),
+            replicated_up_to: EntryId(0),
             brought_along: EntryId(0),
             fork: None,
         }

@@ -66,7 +66,7 @@ pub use naming::{TapeAddress, blob_hash, canonical_json, tape_name};
 pub use nesting_limit::{MAX_NESTING_DEPTH, is_deeper_than};
 pub use query::{Query, QueryStart};
 pub use records::{
-    EventIngestion, ForkPoint, ForkState, InFlightEvent, InboxRecord, IntegrityProblem, LeaseRecord, NewOutbound,
+    EventIngestion, ForkPoint, ForkState, InFlightEvent, InboxRecord, IntegrityProblem, LeaseRecord, NewOutboxMessage,
     NewTape, OutboxRecord, RunRecord, RunStatus, SettledEvent, TapeGeneration, TapeRecord,
 };
 pub use repository::{ContextWindow, TapeRepository};

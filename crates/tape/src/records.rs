@@ -25,7 +25,7 @@ pub struct NewTape {
 
 impl NewTape {
     /// Tape without a session.
-    pub fn with_name(name: TapeName) -> Self {
+    pub fn without_session(name: TapeName) -> Self {
         Self { name, session: None, workspace: None, head: EntryId(0) }
     }
 }
@@ -43,12 +43,14 @@ pub struct TapeRecord {
     pub head: EntryId,
     /// Number of the current generation, from 1.
     pub generation: u32,
-    /// Last entry before the current generation. For a fork, that of the parent at the branch point.
+    /// Last entry before the current generation. For a fork: the parent's last entry at the branch point.
     pub begins_after: EntryId,
     /// Previous generations, oldest first.
-    pub past: Vec<TapeGeneration>,
+    #[serde(rename = "past")]
+    pub past_generations: Vec<TapeGeneration>,
     /// Last entry that was replicated to the external tape store.
-    pub handed_over: EntryId,
+    #[serde(rename = "handed_over")]
+    pub replicated_up_to: EntryId,
     /// Last entry that was imported with its own id, from a file or an external tape store. Up to this entry ids may
     /// have gaps; after it they are consecutive.
     pub brought_along: EntryId,
@@ -65,7 +67,7 @@ pub struct TapeGeneration {
     pub begins_after: EntryId,
     /// Last entry of the generation.
     pub up_to: EntryId,
-    /// True if the generation is kept permanently.
+    /// Set by `tape reset --archive`; a mark for people, without an effect on storage.
     pub archived: bool,
 }
 
@@ -98,7 +100,7 @@ pub enum ForkState {
 pub enum RunStatus {
     /// The runner has not started.
     Created,
-    /// The run is active, or its process died.
+    /// The run is active, or its process died and recovery has not marked it yet.
     Running,
     /// The run succeeded.
     Completed,
@@ -108,7 +110,7 @@ pub enum RunStatus {
     Cancelled,
     /// The run exceeded its time limit.
     Timeout,
-    /// The process of the run died.
+    /// The process died; recovery has marked the run.
     Interrupted,
 }
 
@@ -197,9 +199,9 @@ pub struct InFlightEvent {
     pub entry: EntryId,
     /// Time of acceptance.
     pub accepted_at: Timestamp,
-    /// Process that is responsible for the event while it lives. Events accepted before owners were recorded have none.
+    /// Process responsible for the event, as long as that process lives. `None`: accepted before owners were recorded.
     pub owner: Option<String>,
-    /// Number of adoptions from a process that the event may have killed.
+    /// Number of crashes that the event may have caused: adoptions after its owner died while serving it.
     pub adoptions: u32,
     /// Run and entry of its message, once a run has ingested it.
     pub ingestion: Option<EventIngestion>,
@@ -211,7 +213,7 @@ pub struct EventIngestion {
     /// Run that ingested the message last.
     pub run_id: RunId,
     /// Entry of the message.
-    pub message: EntryId,
+    pub message_entry: EntryId,
 }
 
 /// Event that has an outcome, and its tape.
@@ -242,14 +244,14 @@ pub struct InboxRecord {
 
 /// Message to be sent.
 #[derive(Debug, Clone, PartialEq)]
-pub struct NewOutbound {
+pub struct NewOutboxMessage {
     /// The message.
     pub message: OutboundMessage,
     /// Event that the message answers.
     pub event: EventKey,
     /// Time at which the message was staged.
     pub staged_at: Timestamp,
-    /// Process that sends the message while it lives.
+    /// Process that sends the message, as long as that process lives.
     pub owner: String,
 }
 
@@ -264,7 +266,7 @@ pub struct OutboxRecord {
     pub event: EventKey,
     /// Time at which the message was staged.
     pub staged_at: Timestamp,
-    /// Process that sends the message while it lives. Messages staged before owners were recorded have none.
+    /// Process that sends the message, as long as that process lives. `None`: staged before owners were recorded.
     pub owner: Option<String>,
     /// Delivery status.
     pub status: OutboxStatus,

@@ -101,7 +101,7 @@ impl TapeRepository {
         let known = self.store.tape(tape).await?;
         let Some(external) = &self.external_store else {
             return match known {
-                Some(record) if record.handed_over > EntryId(0) => {
+                Some(record) if record.replicated_up_to > EntryId(0) => {
                     Err(StoreError::StoredElsewhere { tape: tape.clone() })
                 }
                 _ => Ok(()),
@@ -114,7 +114,7 @@ impl TapeRepository {
         }
         let Some(last) = external.read(tape, &TapeSlice::last()).await?.pop() else { return Ok(()) };
         let mut batch = Batch::new();
-        batch.push(Fact::EnsureTape(NewTape { head: last.id, ..NewTape::with_name(tape.clone()) }));
+        batch.push(Fact::EnsureTape(NewTape { head: last.id, ..NewTape::without_session(tape.clone()) }));
         self.store.commit(batch).await.map(drop)
     }
 
@@ -146,7 +146,7 @@ impl TapeRepository {
     async fn find_replica_problems(&self, record: &TapeRecord, entries: &[Entry]) -> Result<Vec<String>, StoreError> {
         let ids = || entries.iter().map(|entry| entry.id);
         let last = ids().max().unwrap_or_default();
-        let gaps = record.find_gaps(ids(), EntryId(0), record.handed_over.min(last));
+        let gaps = record.find_gaps(ids(), EntryId(0), record.replicated_up_to.min(last));
         let gaps = gaps.iter().map(|gap| format!("{gap} in its tape store"));
         Ok(gaps.chain(self.check_replica_end(record, last).await?.err()).collect())
     }
@@ -154,7 +154,7 @@ impl TapeRepository {
     /// Checks the last entry in the external tape store: it must have all replicated entries, and no entry that was
     /// never written.
     async fn check_replica_end(&self, record: &TapeRecord, last: EntryId) -> Result<Result<(), String>, StoreError> {
-        let replicated = record.handed_over;
+        let replicated = record.replicated_up_to;
         if last < replicated {
             return Ok(Err(format!(
                 "its tape store has entries up to {last}, but was given entries up to {replicated}"
@@ -204,8 +204,8 @@ impl TapeRepository {
             head: last.id,
             generation: 1,
             begins_after: EntryId(0),
-            past: Vec::new(),
-            handed_over: last.id,
+            past_generations: Vec::new(),
+            replicated_up_to: last.id,
             brought_along: last.id,
             fork: None,
         }))
@@ -251,7 +251,7 @@ impl TapeRepository {
         slice: &TapeSlice,
     ) -> Result<Vec<Entry>, StoreError> {
         let Some(record) = self.record(tape).await? else { return Ok(Vec::new()) };
-        let Some(past) = record.past.iter().find(|past| past.number == number).cloned() else {
+        let Some(past) = record.past_generations.iter().find(|past| past.number == number).cloned() else {
             return if record.generation == number { self.read(tape, slice).await } else { Ok(Vec::new()) };
         };
         let after = slice.after.unwrap_or_default().max(past.begins_after);
@@ -312,7 +312,7 @@ impl TapeRepository {
     fn check_available(&self, record: &TapeRecord, slice: &TapeSlice) -> Result<(), StoreError> {
         let after = slice.after.unwrap_or_default();
         let is_empty = slice.up_to.is_some_and(|up_to| up_to <= after);
-        if self.external_store.is_none() && !is_empty && after < record.handed_over {
+        if self.external_store.is_none() && !is_empty && after < record.replicated_up_to {
             return Err(StoreError::StoredElsewhere { tape: record.name.clone() });
         }
         Ok(())

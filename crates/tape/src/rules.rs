@@ -94,7 +94,7 @@ impl BatchApplier<'_> {
             Fact::MarkReplicated { tape, up_to } => {
                 let record = self.tape(tape)?;
                 let up_to = (*up_to).min(record.head);
-                record.handed_over = record.handed_over.max(up_to);
+                record.replicated_up_to = record.replicated_up_to.max(up_to);
                 self.rows.remove_entries(tape, up_to)?;
             }
             Fact::ForkTape { fork, parent, position } => self.fork(fork, parent, *position)?,
@@ -124,7 +124,7 @@ impl BatchApplier<'_> {
                 event.owner = Some(owner.clone());
             }
             Fact::IngestEvent { key, run_id, message } => {
-                let ingestion = EventIngestion { run_id: run_id.clone(), message: self.resolve(*message)? };
+                let ingestion = EventIngestion { run_id: run_id.clone(), message_entry: self.resolve(*message)? };
                 self.in_flight_event(key)?.ingestion = Some(ingestion);
             }
             Fact::SettleEvent { key, outcome, run_id } => {
@@ -215,7 +215,7 @@ impl BatchApplier<'_> {
         let record = self.tape(name)?;
         match &record.fork {
             Some(fork) if fork.state != ForkState::Open => Err(StoreError::ForkClosed { tape: name.clone() }),
-            _ if reject_replicated && record.handed_over > EntryId(0) => {
+            _ if reject_replicated && record.replicated_up_to > EntryId(0) => {
                 Err(StoreError::StoredElsewhere { tape: name.clone() })
             }
             _ => Ok(record),
@@ -246,9 +246,9 @@ impl BatchApplier<'_> {
             head: tape.head,
             generation: 1,
             begins_after: EntryId(0),
-            past: Vec::new(),
+            past_generations: Vec::new(),
             // The entries up to the head are in the external tape store.
-            handed_over: tape.head,
+            replicated_up_to: tape.head,
             brought_along: tape.head,
             fork: None,
         })
@@ -359,7 +359,7 @@ fn head_after_import(record: &TapeRecord, entries: &[Entry]) -> Result<EntryId, 
 }
 
 fn begin_generation(record: &mut TapeRecord, archived: bool) {
-    record.past.push(TapeGeneration {
+    record.past_generations.push(TapeGeneration {
         number: record.generation,
         begins_after: record.begins_after,
         up_to: record.head,
@@ -376,7 +376,7 @@ fn fork_record(parent: &TapeRecord, fork: TapeName, position: EntryId) -> TapeRe
         parent.begins_after
     } else {
         let contains_position = |past: &&TapeGeneration| past.begins_after < position && position <= past.up_to;
-        parent.past.iter().find(contains_position).map(|past| past.begins_after).unwrap_or_default()
+        parent.past_generations.iter().find(contains_position).map(|past| past.begins_after).unwrap_or_default()
     };
     TapeRecord {
         name: fork,
@@ -386,8 +386,8 @@ fn fork_record(parent: &TapeRecord, fork: TapeName, position: EntryId) -> TapeRe
         head: position,
         generation: 1,
         begins_after,
-        past: Vec::new(),
-        handed_over: EntryId(0),
+        past_generations: Vec::new(),
+        replicated_up_to: EntryId(0),
         brought_along: EntryId(0),
         fork: Some(ForkPoint { parent: parent.name.clone(), position, state: ForkState::Open }),
     }

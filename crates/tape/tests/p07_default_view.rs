@@ -28,7 +28,7 @@ async fn sample_window(up_to: u64) -> ContextWindow {
     let tapes = TapeRepository::new(Arc::new(MemoryStore::new()));
     let entries = sample().into_iter().filter(|entry| entry.id.0 <= up_to).collect();
     let mut batch = Batch::new();
-    batch.push(Fact::EnsureTape(NewTape::with_name(name("t"))));
+    batch.push(Fact::EnsureTape(NewTape::without_session(name("t"))));
     batch.push(Fact::ImportEntries { tape: name("t"), entries });
     tapes.commit(batch).await.unwrap();
     tapes.window(&name("t")).await.unwrap()

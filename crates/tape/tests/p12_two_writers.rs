@@ -39,7 +39,7 @@ impl TapeStore for ContendedTapeStore {
 
 fn message_batch(text: &str) -> Batch {
     let mut batch = Batch::new();
-    batch.push(Fact::EnsureTape(NewTape::with_name(name("t"))));
+    batch.push(Fact::EnsureTape(NewTape::without_session(name("t"))));
     batch.append(&name("t"), user(text));
     batch
 }

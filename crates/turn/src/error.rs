@@ -8,7 +8,7 @@ use capstan_tape::StoreError;
 
 /// Error that ends a turn.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, CodedError)]
-#[code(open)]
+#[code(plugin_codes)]
 pub enum TurnError {
     /// A hook failed.
     #[error(transparent)]

@@ -29,10 +29,10 @@ struct QueuedTurn<T> {
 
 #[derive(Debug, PartialEq, Eq)]
 enum QueuedTurnKind {
-    /// Never joined with other events: a command, a platform event, or a turn that had begun before.
-    Closed,
+    /// Never joined with other events: a command, a platform event, or a turn that was put back in front.
+    Exclusive,
     /// A turn of its own, unless an interrupting message absorbs it.
-    Waiting,
+    Absorbable,
     /// Further messages to be collected join until the turn begins.
     Collecting,
     /// An interrupting message, preceded by the events it absorbed.
@@ -173,14 +173,14 @@ impl<T> SessionMailbox<T> {
     }
 
     /// Queues an interrupting message. Waiting messages were sent before it and are taken as part of the same request,
-    /// so they are absorbed into its turn. A command cannot share a turn: it keeps its position, and so do the events
-    /// before it.
+    /// so they are absorbed into its turn. A queued command is not absorbed: it and the events before it keep their
+    /// positions. An interrupting command absorbs nothing and is queued last.
     fn interrupt(&mut self, event: T, needs_own_turn: bool) {
         if needs_own_turn {
             return self.push_back(event);
         }
         let first_absorbed =
-            self.ready.iter().rposition(|turn| turn.kind == QueuedTurnKind::Closed).map_or(0, |last| last + 1);
+            self.ready.iter().rposition(|turn| turn.kind == QueuedTurnKind::Exclusive).map_or(0, |last| last + 1);
         let debounced = self.debounced.take().into_iter().flat_map(|messages| messages.events);
         let ready = self.ready.drain(first_absorbed..).flat_map(|turn| turn.events);
         let mut events: Vec<T> = ready.chain(debounced).collect();
@@ -202,7 +202,7 @@ impl<T> SessionMailbox<T> {
         if needs_own_turn {
             return self.push_back(event);
         }
-        let kind = if mode == AdmissionMode::Collect { QueuedTurnKind::Collecting } else { QueuedTurnKind::Waiting };
+        let kind = if mode == AdmissionMode::Collect { QueuedTurnKind::Collecting } else { QueuedTurnKind::Absorbable };
         match self.ready.back_mut().filter(|turn| kind == QueuedTurnKind::Collecting && turn.kind == kind) {
             Some(turn) => turn.events.push(event),
             None => self.ready.push_back(QueuedTurn { events: vec![event], kind }),
@@ -211,7 +211,7 @@ impl<T> SessionMailbox<T> {
 
     /// Queues an event for a turn of its own, after all others.
     pub fn push_back(&mut self, event: T) {
-        self.ready.push_back(QueuedTurn { events: vec![event], kind: QueuedTurnKind::Closed });
+        self.ready.push_back(QueuedTurn { events: vec![event], kind: QueuedTurnKind::Exclusive });
     }
 
     /// Queues events that were offered to a run which ended without ingesting them. Each gets a turn of its own in the
@@ -230,20 +230,20 @@ impl<T> SessionMailbox<T> {
                     let index = turn.events.iter().position(is_later).unwrap_or(turn.events.len());
                     turn.events.insert(index, event);
                 }
-                None => self.ready.insert(index, QueuedTurn { events: vec![event], kind: QueuedTurnKind::Waiting }),
+                None => self.ready.insert(index, QueuedTurn { events: vec![event], kind: QueuedTurnKind::Absorbable }),
             }
         }
     }
 
     /// Queues events as one turn, before all others.
     pub fn push_front(&mut self, events: Vec<T>) {
-        self.ready.push_front(QueuedTurn { events, kind: QueuedTurnKind::Closed });
+        self.ready.push_front(QueuedTurn { events, kind: QueuedTurnKind::Exclusive });
     }
 
     /// Removes and returns the events of the next turn.
     pub fn next_turn(&mut self, now: Duration) -> Option<Vec<T>> {
         if let Some(messages) = self.debounced.take_if(|messages| messages.due_at <= now) {
-            self.ready.push_back(QueuedTurn { events: messages.events, kind: QueuedTurnKind::Waiting });
+            self.ready.push_back(QueuedTurn { events: messages.events, kind: QueuedTurnKind::Absorbable });
         }
         self.ready.pop_front().map(|turn| turn.events)
     }

@@ -57,7 +57,7 @@ pub(crate) fn render_message(event: &Event, skills: &SkillCatalog, header: Heade
     if event.input.contents.is_empty() {
         return Content::Text(text);
     }
-    let text = std::iter::once(ContentPart::text(text));
+    let text = std::iter::once(ContentPart::from_text(text));
     Content::Parts(text.chain(event.input.contents.iter().map(to_model_part)).collect())
 }
 
@@ -71,7 +71,7 @@ fn to_model_part(part: &ContentPart) -> ContentPart {
     }
     match image::normalize_data_url(&image.url) {
         Ok(url) => ContentPart::Known(KnownPart::ImageUrl { image_url: ImageUrl { url, ..image } }),
-        Err(reason) => ContentPart::text(format!("[an attached image is not shown:  {reason}]")),
+        Err(reason) => ContentPart::from_text(format!("[an attached image is not shown:  {reason}]")),
     }
 }
 
@@ -199,9 +199,12 @@ mod tests {
     fn a07_attachments_stay_with_their_message() {
         let mut event = user_message("look");
         let other = json!({"type": "input_audio", "input_audio": {"data": "AA=="}});
-        let linked = ContentPart::image("https://images.example/a.png");
-        event.input.contents =
-            vec![ContentPart::image(PIXEL_DATA_URL), linked, ContentPart::Other(other.as_object().unwrap().clone())];
+        let linked = ContentPart::from_image_url("https://images.example/a.png");
+        event.input.contents = vec![
+            ContentPart::from_image_url(PIXEL_DATA_URL),
+            linked,
+            ContentPart::Other(other.as_object().unwrap().clone()),
+        ];
         let Content::Parts(parts) = render_prompt(&event) else { panic!("parts") };
         assert!(parts[0].as_text().unwrap().ends_with("---\nlook"));
         assert_eq!(parts[1..], event.input.contents);
@@ -211,7 +214,7 @@ mod tests {
     fn a07_unacceptable_image_is_replaced_by_a_text() {
         let shown = |address: &str| {
             let mut event = user_message("look");
-            event.input.contents = vec![ContentPart::image(address)];
+            event.input.contents = vec![ContentPart::from_image_url(address)];
             let Content::Parts(parts) = render_prompt(&event) else { panic!("parts") };
             parts[1].clone()
         };
@@ -229,9 +232,13 @@ mod tests {
         let large = format!("data:image/png;base64,{}", "AAAA".repeat(1024 * 1024 + 1));
         assert!(shown(&large).as_text().unwrap().contains("at most 3145728"));
         let mislabelled = PIXEL_DATA_URL.replacen("image/png", "image/jpeg", 1);
-        assert_eq!(shown(&mislabelled), ContentPart::image(PIXEL_DATA_URL), "the media type comes from the bytes");
+        assert_eq!(
+            shown(&mislabelled),
+            ContentPart::from_image_url(PIXEL_DATA_URL),
+            "the media type comes from the bytes"
+        );
         let (upper_case_scheme, broken) = (PIXEL_DATA_URL.replacen("data:", "DATA:", 1), "Data:image/png;base64,AA==");
-        assert_eq!(shown(&upper_case_scheme), ContentPart::image(PIXEL_DATA_URL));
+        assert_eq!(shown(&upper_case_scheme), ContentPart::from_image_url(PIXEL_DATA_URL));
         assert!(shown(broken).as_text().unwrap().contains("neither PNG"));
     }
 
@@ -245,12 +252,12 @@ mod tests {
         };
         assert_eq!(
             shown(json!({"type": "input_image", "image_url": PIXEL_DATA_URL})),
-            ContentPart::image(PIXEL_DATA_URL)
+            ContentPart::from_image_url(PIXEL_DATA_URL)
         );
         let broken = shown(json!({"type": "input_image", "image_url": "data:image/png;base64,AA=="}));
         assert!(broken.as_text().unwrap().contains("neither PNG"), "{broken:?}");
         let linked = json!({"type": "image_url", "image_url": {"url": "https://images.example/a.png", "mine": 1}});
-        assert_eq!(shown(linked), ContentPart::image("https://images.example/a.png"));
+        assert_eq!(shown(linked), ContentPart::from_image_url("https://images.example/a.png"));
     }
 
     #[test]

@@ -77,7 +77,7 @@ pub(super) fn image_content(name: &str, kind: &str, bytes: &[u8]) -> Result<Cont
     }
     let caption = format!("{name}: {kind}, {} bytes", bytes.len());
     let url = format!("data:{kind};base64,{}", STANDARD.encode(bytes));
-    Ok(Content::Parts(vec![ContentPart::text(caption), ContentPart::image(url)]))
+    Ok(Content::Parts(vec![ContentPart::from_text(caption), ContentPart::from_image_url(url)]))
 }
 
 #[cfg(test)]

@@ -13,11 +13,12 @@ use tokio_util::sync::CancellationToken;
 
 /// Maximum number of queued lines. Further lines wait for capacity.
 const MAX_QUEUED_LINES: usize = 256;
-/// Maximum size of a batch of lines. A pipe accepts this many bytes entirely or not at all, so that a write never delivers
-/// a line that is reported as undelivered.
+/// Maximum size of several lines written together: `PIPE_BUF` of Linux, which a pipe accepts whole or not at all, so that
+/// no line of a failed write has been delivered. A longer line is written alone.
 const MAX_BATCH_BYTES: usize = 4096;
 
-/// Size of a single write. Each one accepted by the reader counts as progress.
+/// Maximum size of a single write; only a line longer than a batch reaches it. Each completed write counts as progress of
+/// the reader.
 const WRITE_CHUNK_BYTES: usize = 16 * 1024;
 
 /// Reason why the output is no longer read.
@@ -64,7 +65,7 @@ impl QueuedLine {
     }
 }
 
-/// Result of the writer, once it has ended.
+/// Future of the writer's result; completes when the writer has ended.
 pub(super) type WriterExit = std::pin::Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 
 impl OutputQueue {
@@ -73,17 +74,17 @@ impl OutputQueue {
         let (queue, lines) = mpsc::channel(MAX_QUEUED_LINES);
         let reader = OutputReader::default();
         let (exit_sender, exit) = oneshot::channel();
-        let writer_gone = reader.0.gone.clone().drop_guard();
+        let gone_guard = reader.0.gone.clone().drop_guard();
         let progress = reader.clone();
-        let writing = move || {
+        let run_writer = move || {
             let result = write_lines(stream, lines, &progress.0);
             // Sent before the guard is dropped, so that the reason is known when the end is noticed. The receiver may
             // have given up.
             let _receiver_gone = exit_sender.send(result);
-            drop(writer_gone);
+            drop(gone_guard);
         };
         // If the thread cannot be spawned, its guard is dropped, which reports the reader as gone.
-        let _detached = thread::Builder::new().name("stdio-write".to_owned()).spawn(writing);
+        let _thread = thread::Builder::new().name("stdio-write".to_owned()).spawn(run_writer);
         let exit = async { exit.await.unwrap_or_else(|_| Err(io::Error::other("cannot start the writer thread"))) };
         (Self { queue, reader }, Box::pin(exit))
     }
@@ -128,8 +129,8 @@ impl OutputReader {
         self.gone_reason()
     }
 
-    /// Waits until the reader has made no progress for `timeout`. The caller must have output queued. From then on the
-    /// reader counts as gone.
+    /// Waits until the reader has made no progress for `timeout`, then marks it as gone. Call it only while output is
+    /// queued.
     pub(super) async fn wait_until_stalled(&self, timeout: Duration) -> ReaderGone {
         loop {
             let before = self.0.chunks_written.load(Ordering::SeqCst);

@@ -47,7 +47,7 @@ pub(crate) enum BindingsCommand {
     },
     /// Show which binding an event would get and why the others do not apply, without processing the event
     DryRun {
-        /// File with the envelope of the event in JSON, or - for standard input
+        /// JSON file with the event, as for `events send`; - for standard input
         file: String,
         /// Print JSON
         #[arg(long)]

@@ -19,7 +19,7 @@ pub(crate) enum EventsCommand {
     /// The envelope needs at least `event_type`, `source` and `input`. Replies are printed unless `delivery` names another
     /// channel.
     Send {
-        /// File with the envelope in JSON, or - for standard input
+        /// JSON file with the envelope of the event; - for standard input
         file: String,
     },
     /// Submit a LangBot query, wait for its outcome, and print it as JSON

@@ -51,7 +51,7 @@ pub(super) async fn serve_event(host: Host, event: impl Into<IncomingEvent>) -> 
     tokio::pin!(serving);
     tokio::select! {
         served = &mut serving => return Ok(served?),
-        () = signals.next() => running.cancel(),
+        () = signals.next() => running.cancel_all_runs(),
     }
     tokio::select! {
         served = &mut serving => Ok(served?),

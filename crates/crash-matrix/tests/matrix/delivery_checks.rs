@@ -124,7 +124,7 @@ fn check_caller_reply(message: &ScriptedMessage, report: &TrialReport, problems:
         let died_before = report.deaths.iter().any(|death| death.events.contains_key(id));
         match &row.status {
             OutboxStatus::Sent { .. } => {}
-            OutboxStatus::Undelivered { reason } if died_before && reason == "the caller is gone" => {}
+            OutboxStatus::Undelivered { reason } if died_before && reason == "the caller has disconnected" => {}
             status => problems.push(format!("the answer to {id} is {status:?}")),
         }
     }

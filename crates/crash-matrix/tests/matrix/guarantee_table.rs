@@ -43,7 +43,7 @@ impl RestartAction {
             Self::Abandoned => "not retried: the user is asked to check",
             Self::SentAsPossibleDuplicate => "the reply is sent, marked as a possible duplicate",
             Self::ResentAsDuplicate => "the reply is sent again, marked as a possible duplicate",
-            Self::StoredForCaller => "the caller is disconnected: the text is stored for its retry",
+            Self::StoredForCaller => "the caller is disconnected: the reply is stored for its retry",
         }
     }
 }
@@ -51,15 +51,17 @@ impl RestartAction {
 /// Describes the restart after the first kill, which happened at this commit.
 ///
 /// A missing acknowledgement is mentioned only for the newest event, and only at the commit that accepts it: later
-/// commits do not wait for the acknowledgement to arrive.
+/// commits do not wait for the acknowledgement to arrive. At such a commit, actions that concern only earlier events
+/// are marked.
 pub fn describe_restart(kind: &TurnKind, commit: &str, report: &TrialReport) -> String {
     let Some(death) = report.deaths.first() else { return "not killed".to_owned() };
     let newest =
         kind.messages.iter().rfind(|message| death.offered.contains(&message.id)).map(|message| message.id.as_str());
     let just_accepted = newest.filter(|_| commit.contains("accept"));
-    let mut actions = BTreeSet::new();
+    let (mut actions, mut earlier_actions) = (BTreeSet::new(), BTreeSet::new());
     for message in kind.messages.iter().filter(|message| death.offered.contains(&message.id)) {
         let id = message.id.as_str();
+        let actions = if just_accepted.is_none_or(|newest| newest == id) { &mut actions } else { &mut earlier_actions };
         let was_notified =
             if message.is_from_caller() { death.answered.contains(id) } else { death.acknowledged.contains(id) };
         match (death.events.contains_key(id), message.is_from_caller()) {
@@ -87,17 +89,22 @@ pub fn describe_restart(kind: &TurnKind, commit: &str, report: &TrialReport) -> 
             });
         }
     }
-    let descriptions: Vec<&str> = actions.into_iter().map(RestartAction::description).collect();
+    let earlier =
+        earlier_actions.difference(&actions).map(|action| format!("earlier message: {}", action.description()));
+    let descriptions: Vec<String> =
+        actions.iter().map(|action| action.description().to_owned()).chain(earlier).collect();
     if descriptions.is_empty() { "nothing to do".to_owned() } else { descriptions.join("; ") }
 }
 
 /// Describes a commit.
-fn describe_commit(label: &str) -> &'static str {
+fn describe_commit(kind: &TurnKind, label: &str) -> &'static str {
     match label {
-        "anchor+accept+lease" | "accept+lease" => "the message is accepted",
-        "accept+settle" => "the message is accepted and dropped",
+        "anchor+accept+lease" => "the message is accepted",
+        "accept+lease" => "a further message is accepted",
+        "accept+settle" => "a further message is accepted and dropped",
         "open-run+take-in" => "the run, the message and the model request are recorded",
-        "open-run" => "the run and its first action are recorded",
+        "open-run" if kind.replaces_agent => "the start of the run is recorded",
+        "open-run" => "the run and its command are recorded",
         "take-in" => "a message that arrived meanwhile is ingested into the run",
         "tool-call" => "the tool calls of a step are recorded",
         "tool-result" => "a tool result is recorded",
@@ -128,7 +135,7 @@ pub fn render_section(kind: &TurnKind, rows: &[CrashTableRow]) -> String {
     let mut text = format!("### {}\n\n| commit | killed before it | killed after it |\n|---|---|---|\n", kind.title);
     for row in rows {
         let label = row.commit.split('#').next().unwrap_or_default();
-        writeln!(text, "| {} (`{label}`) | {} | {} |", describe_commit(label), row.before, row.after)
+        writeln!(text, "| {} (`{label}`) | {} | {} |", describe_commit(kind, label), row.before, row.after)
             .expect("a string");
     }
     text.push('\n');

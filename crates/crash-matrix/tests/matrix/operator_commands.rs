@@ -18,7 +18,7 @@ use crate::script::TrialScript;
 use crate::snapshot::StoreReader;
 use crate::trial::{self, TRIAL_POLL_INTERVAL, TRIAL_TIMEOUT};
 
-const BINDING_JSON: &str = r#"{"binding_id": "extra", "runner_id": "builtin:agent", "scope": {"channel": "desk"}}"#;
+const BINDING_JSON: &str = r#"{"binding_id": "extra", "runner_id": "builtin:agent", "scope": {"channel": "caller"}}"#;
 const STATE_NAMESPACE: &str = r#"["builtin:agent", "runner", null]"#;
 
 /// Command that changes stored state.

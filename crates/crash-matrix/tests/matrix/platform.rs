@@ -150,7 +150,7 @@ fn read_reports(stream: &UnixStream, shared: &SharedRecord) {
         line.clear();
         let mut record = lock_record(shared);
         match report {
-            HostReport::Listens { channel } => {
+            HostReport::Listening { channel } => {
                 record.connect_channel(channel.as_str(), stream.try_clone().expect("another handle of the connection"));
                 continue;
             }
@@ -163,8 +163,8 @@ fn read_reports(stream: &UnixStream, shared: &SharedRecord) {
                 record.refused.push(format!("{event_id}: {reason}"));
                 continue;
             }
-            HostReport::Sends { process, message } => record.sent.push(PlatformMessage { process, message }),
-            HostReport::Answers { process, event_id, outcome, texts, duplicate } => {
+            HostReport::Message { process, message } => record.sent.push(PlatformMessage { process, message }),
+            HostReport::Reply { process, event_id, outcome, texts, duplicate } => {
                 record.answers.push(CallerReply { process, event: event_id.to_string(), outcome, texts, duplicate });
             }
         }

@@ -5,14 +5,14 @@ use std::ops::Range;
 
 use memchr::memmem::Finder;
 
-/// Minimum length of a part of a secret to be masked, in bytes; it must also be a quarter of the secret. Shorter parts,
-/// such as the common prefix `sk-`, reveal little.
-const MIN_PARTIAL_SECRET_LEN: usize = 8;
-/// Minimum length of a secret for parts of it to be masked, in bytes. A shorter secret may be a name or a phrase whose
+/// Minimum length in bytes of a partial secret that is masked; it must also be at least a quarter of the secret. Shorter
+/// parts, such as the common prefix `sk-`, reveal little.
+const MIN_PARTIAL_SECRET_BYTES: usize = 8;
+/// Minimum length in bytes of a secret whose parts are masked. A shorter secret may be a name or a phrase whose
 /// words occur in other texts too.
-const MIN_KEY_LEN: usize = 16;
-/// Minimum number of digits of a secret for parts of it to be masked.
-const MIN_KEY_DIGITS: usize = 2;
+const MIN_PARTIAL_MASK_SECRET_BYTES: usize = 16;
+/// Minimum number of digits of a secret whose parts are masked.
+const MIN_PARTIAL_MASK_DIGITS: usize = 2;
 
 /// Spans of complete secrets, in order. Overlapping spans are merged.
 pub(super) fn find_whole(secrets: &[Finder<'static>], text: &[u8]) -> Vec<Range<usize>> {
@@ -22,7 +22,7 @@ pub(super) fn find_whole(secrets: &[Finder<'static>], text: &[u8]) -> Vec<Range<
         while let Some(found) = secret.find(&text[from..]) {
             let span = from + found..from + found + secret.needle().len();
             from = span.start + 1;
-            // A periodic secret may be found at every byte of a long text, so overlaps are merged here already.
+            // A repetitive secret (`aaaa`) can match at every byte of a text: merge at once to keep the list short.
             match spans.last_mut() {
                 Some(last) if last.contains(&span.start) => last.end = last.end.max(span.end),
                 _ => spans.push(span),
@@ -67,8 +67,10 @@ pub(super) fn find_partial_at_start(secrets: &[Finder<'static>], text: &[u8]) ->
 
 fn is_maskable_partial(secret: &[u8], length: usize) -> bool {
     let digits = secret.iter().filter(|byte| byte.is_ascii_digit()).count();
-    let is_key = secret.len() >= MIN_KEY_LEN && digits >= MIN_KEY_DIGITS && !secret.iter().any(u8::is_ascii_whitespace);
-    is_key && length >= MIN_PARTIAL_SECRET_LEN && length * 4 >= secret.len()
+    let is_key = secret.len() >= MIN_PARTIAL_MASK_SECRET_BYTES
+        && digits >= MIN_PARTIAL_MASK_DIGITS
+        && !secret.iter().any(u8::is_ascii_whitespace);
+    is_key && length >= MIN_PARTIAL_SECRET_BYTES && length * 4 >= secret.len()
 }
 
 /// Number of bytes at the end of an unfinished text that may be the beginning of a secret.
@@ -76,7 +78,7 @@ pub(super) fn pending_prefix_len(secrets: &[Finder<'static>], text: &[u8]) -> us
     secrets.iter().map(|secret| prefix_len_at_end(secret.needle(), text)).max().unwrap_or_default()
 }
 
-/// Length of the longest proper prefix of a secret that a text ends with.
+/// Length of the longest proper prefix of `secret` that is a suffix of `text`.
 fn prefix_len_at_end(secret: &[u8], text: &[u8]) -> usize {
     let lengths = 1..secret.len().min(text.len() + 1);
     lengths.rev().find(|length| text.ends_with(&secret[..*length])).unwrap_or_default()

@@ -34,7 +34,7 @@ fn x06_secret_is_masked_completely_whatever_characters_it_has() {
     let other = json!({"type": "file", "name": "pass\"word\\1234"});
     assert_eq!(masked(other), Content::Parts(vec![part(json!({"type": "file", "name": "[masked]"}))]));
     let image = json!({"type": "image_url", "image_url": {"url": "https://x.example/?key=sk-0123456789"}});
-    assert_eq!(masked(image), Content::Parts(vec![ContentPart::image("https://x.example/?key=[masked]")]));
+    assert_eq!(masked(image), Content::Parts(vec![ContentPart::from_image_url("https://x.example/?key=[masked]")]));
     assert_eq!(masked_text(&secrets, "it is pass\"word\\1234!"), "it is [masked]!");
 }
 
@@ -44,7 +44,8 @@ fn x06_secret_is_masked_in_every_content_part_and_in_bytes() {
     assert_eq!(masked_text(&secrets, "it is one\ntwo\"three\\!"), "it is [masked]!");
     assert_eq!(masked_text(&secrets, r#"{"key": "one\ntwo\"three\\"}"#), r#"{"key": "[masked]"}"#, "in a JSON file");
     let other = json!({"type": "file", "about": ["one\ntwo\"three\\"], "bytes": 3});
-    let parts = vec![ContentPart::text("one\ntwo\"three\\"), ContentPart::Other(other.as_object().unwrap().clone())];
+    let parts =
+        vec![ContentPart::from_text("one\ntwo\"three\\"), ContentPart::Other(other.as_object().unwrap().clone())];
     let masked = serde_json::to_value(secrets.mask_output(ToolOutput::ok(Content::Parts(parts))).content).unwrap();
     let expected = json!([{"type": "text", "text": "[masked]"}, {"type": "file", "about": ["[masked]"], "bytes": 3}]);
     assert_eq!(masked, expected);
@@ -84,10 +85,12 @@ fn x06_substantial_part_of_a_secret_at_an_end_of_a_text_is_masked() {
     for ordinary in ["/home/me/capstan", "capstan-help", "My Project Name", "/srv/my-company", "sk-012345678"] {
         assert_eq!(masked_text(&names, ordinary), ordinary, "not a truncated key");
     }
-    let parts =
-        Content::Parts(vec![ContentPart::text(&SAMPLE_API_KEY[..16]), ContentPart::text(&SAMPLE_API_KEY[16..])]);
+    let parts = Content::Parts(vec![
+        ContentPart::from_text(&SAMPLE_API_KEY[..16]),
+        ContentPart::from_text(&SAMPLE_API_KEY[16..]),
+    ]);
     let masked = secrets.mask_output(ToolOutput::ok(parts)).content;
-    assert_eq!(masked, Content::Parts(vec![ContentPart::text("[masked]"), ContentPart::text("[masked]")]));
+    assert_eq!(masked, Content::Parts(vec![ContentPart::from_text("[masked]"), ContentPart::from_text("[masked]")]));
 }
 
 #[test]

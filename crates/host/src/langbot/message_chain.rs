@@ -61,9 +61,11 @@ impl MessageChain {
                     text.push(' ');
                 }
                 ChainPart::AtAll {} => text.push_str("@all "),
-                ChainPart::Image { url: Some(url), base64: None } => message.contents.push(ContentPart::image(url)),
+                ChainPart::Image { url: Some(url), base64: None } => {
+                    message.contents.push(ContentPart::from_image_url(url));
+                }
                 ChainPart::Image { url: None, base64: Some(image) } => {
-                    message.contents.push(ContentPart::image(to_data_url(&image)?));
+                    message.contents.push(ContentPart::from_image_url(to_data_url(&image)?));
                 }
                 ChainPart::Image { .. } => return Err("an Image needs either a url or a base64".to_owned()),
             }

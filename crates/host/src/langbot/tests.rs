@@ -51,7 +51,7 @@ fn g09_a_query_becomes_an_event() {
     assert_eq!((event.bot_id.as_deref(), event.conversation_id.as_deref()), (Some("b1"), Some("group_42")));
     assert_eq!(event.actor.map(|actor| (actor.id, actor.name)), Some(("ann".to_owned(), Some("Ann".to_owned()))));
     assert_eq!(event.input.text.as_deref(), Some("@bot what is this?"));
-    assert_eq!(event.input.contents, [ContentPart::image("https://example.org/a.png")]);
+    assert_eq!(event.input.contents, [ContentPart::from_image_url("https://example.org/a.png")]);
     assert_eq!(event.event_time.map(Timestamp::as_millis), Some(1_700_000_000_000));
     let metadata = json!({"pipeline_uuid": "p-1", "query_id": "7", "message_id": "99", "variables": {"lang": "en"}});
     assert_eq!(Value::Object(event.metadata), metadata);

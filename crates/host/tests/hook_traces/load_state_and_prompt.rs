@@ -86,7 +86,7 @@ async fn t04_an_empty_prompt_means_the_inbound_text_and_stops_the_search() {
 }
 
 fn content_with_image(text: &str) -> Content {
-    Content::Parts(vec![ContentPart::text(text), ContentPart::image("https://example.org/a.png")])
+    Content::Parts(vec![ContentPart::from_text(text), ContentPart::from_image_url("https://example.org/a.png")])
 }
 
 #[tokio::test]

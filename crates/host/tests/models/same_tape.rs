@@ -42,7 +42,7 @@ async fn run_and_read_tape(model: &str) -> Vec<Value> {
     let reasoning = Some(Reasoning::Medium);
     let host = builder.options(|options| options.model_options.reasoning = reasoning).start().await;
     let mut first = Event::message("cli", "local", "what is this?");
-    first.input.contents.push(ContentPart::image(PIXEL_DATA_URL));
+    first.input.contents.push(ContentPart::from_image_url(PIXEL_DATA_URL));
     for (event, answer) in [(first, "It is a pixel."), (Event::message("cli", "local", "and now?"), "Still a pixel.")] {
         let turn = host.serve(event).await.unwrap();
         assert!(turn.error.is_none(), "{model}: {:?}, {:?}", turn.error, server.violations());

@@ -52,7 +52,7 @@ async fn a11_a_denied_call_is_not_made_and_is_reported_to_model_and_tape() {
     let served = conversation.send_message(WRITE_COMMAND).await;
     assert_eq!(served.outcome.unwrap().name(), "replied", "the run continues");
     assert!(!has_written(&conversation));
-    let reason = "the tool bash was not called: such a call is not allowed here";
+    let reason = "the tool bash was not called: a rule of the binding denies this call";
     assert_eq!(tool_reply(&conversation).await, format!("tool call_1: {reason}"));
     let refused = refused_calls(&conversation).await;
     assert_eq!(refused.len(), 1);
@@ -67,7 +67,7 @@ async fn a11_a_call_that_needs_approval_is_refused_without_an_approver() {
         conversation_with_rules(vec![approval_rule("*", Some("echo"), ApprovalDecision::Ask)], noop_plugin()).await;
     conversation.send_message(WRITE_COMMAND).await;
     assert!(!has_written(&conversation));
-    let reason = "the tool bash was not called: such a call needs approval here, and no approver is available";
+    let reason = "the tool bash was not called: a rule of the binding requires approval, and no one can be asked";
     assert_eq!(tool_reply(&conversation).await, format!("tool call_1: {reason}"));
     assert_eq!(refused_calls(&conversation).await[0]["detail"], reason);
 }
@@ -87,9 +87,9 @@ async fn a11_commands_follow_the_same_rules() {
     let conversation =
         conversation_with_rules(vec![approval_rule("bash", None, ApprovalDecision::Deny)], noop_plugin()).await;
     let output = conversation.send_message(",bash cmd=\"echo done > done.txt\"").await.output;
-    assert!(output.contains("such a call is not allowed here"), "{output}");
+    assert!(output.contains("a rule of the binding denies this call"), "{output}");
     let shell = conversation.send_message(",touch done.txt").await.output;
-    assert!(shell.contains("such a call is not allowed here"), "{shell}");
+    assert!(shell.contains("a rule of the binding denies this call"), "{shell}");
     assert!(!has_written(&conversation));
     let refused = refused_calls(&conversation).await;
     assert!(refused.len() == 2 && refused.iter().all(|data| data["method"] == "tools.command"), "{refused:?}");
@@ -122,7 +122,7 @@ async fn a11_rules_apply_to_the_arguments_that_a_hook_substitutes() {
         conversation_with_rules(vec![approval_rule("bash", Some("secretly"), ApprovalDecision::Deny)], plugin).await;
     conversation.send_message("[[tool:bash cmd=\"echo harmless\"]] go").await;
     assert!(!has_written(&conversation));
-    let reason = "the tool bash was not called: such a call is not allowed here";
+    let reason = "the tool bash was not called: a rule of the binding denies this call";
     assert_eq!(*outcomes.lock().unwrap(), [reason], "hooks see the refusal once");
 }
 

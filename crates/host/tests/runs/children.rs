@@ -146,7 +146,7 @@ async fn k04_a_subagent_is_cancelled_with_its_parent() {
     let conversation = TestHost::builder().scripted_model(&model).plugin(tools_plugin(Vec::new)).start().await;
     let (served, ()) = tokio::join!(conversation.send_message("go"), async {
         barrier.reached().await;
-        conversation.cancel();
+        conversation.cancel_all_runs();
     });
     assert_eq!(served.error.unwrap().code(), "run-cancelled");
     let child = child_run(&conversation, &served.run_id.unwrap()).await;

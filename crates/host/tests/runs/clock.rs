@@ -104,7 +104,7 @@ async fn x04_a_dead_owner_loses_its_lease_before_it_expires() {
     let tape = tape_name(&TapeAddress { workspace, session: SessionId::new("cli:local") });
     let (now, expires_at) = (Timestamp::from_millis(NOW_MILLIS), Timestamp::from_millis(NOW_MILLIS + DAY_IN_MILLIS));
     let mut batch = Batch::new();
-    batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
+    batch.push(Fact::EnsureTape(NewTape::without_session(tape.clone())));
     batch.push(Fact::TakeLease {
         tape: tape.clone(),
         owner: "host-dead/1".into(),

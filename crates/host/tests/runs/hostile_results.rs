@@ -71,7 +71,7 @@ fn message_result(text: impl Into<String>) -> RunResult {
 }
 
 fn raw_result(value: Value) -> RunResult {
-    ResultBody::Unread(value).into()
+    ResultBody::Unparsed(value).into()
 }
 
 fn completed_result() -> RunResult {

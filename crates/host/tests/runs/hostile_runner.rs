@@ -234,7 +234,7 @@ async fn k04_a_cancelled_run_is_refused_every_method() {
     let conversation = permissive_conversation(plugin).await;
     let cancel = async {
         has_started.acquire().await.unwrap().forget();
-        conversation.cancel();
+        conversation.cancel_all_runs();
     };
     let (served, ()) = tokio::join!(conversation.send_message("go"), cancel);
     assert_eq!(served.outcome, Some(Outcome::Cancelled));

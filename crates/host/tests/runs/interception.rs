@@ -255,7 +255,7 @@ async fn h10_a_cancelled_tool_call_has_one_outcome() {
     let conversation = TestHost::builder().plugin(watcher).start().await;
     let (served, ()) = tokio::join!(conversation.send_message("[[tool:hang]]"), async {
         barrier.reached().await;
-        conversation.cancel();
+        conversation.cancel_all_runs();
     });
     assert_eq!(served.error.unwrap().code(), "run-cancelled");
     assert_eq!(log.lines(), ["hang: the run was broken off during the call"]);
@@ -282,7 +282,7 @@ async fn h10_a_cancelled_model_call_has_one_outcome() {
     let conversation = TestHost::builder().scripted_model(&model).plugin(watcher).start().await;
     let (served, ()) = tokio::join!(conversation.send_message("go"), async {
         barrier.reached().await;
-        conversation.cancel();
+        conversation.cancel_all_runs();
     });
     assert_eq!(served.error.unwrap().code(), "run-cancelled");
     assert_eq!(log.lines(), ["openai:scripted: the run was broken off during the call"]);
@@ -315,7 +315,7 @@ async fn h10_the_outcome_of_a_cancelled_model_call_has_the_request_as_sent() {
     let conversation = builder_without_retries(&model, &["openai:other"]).plugin(watcher).start().await;
     let (served, ()) = tokio::join!(conversation.send_message("the word is s3cret"), async {
         barrier.reached().await;
-        conversation.cancel();
+        conversation.cancel_all_runs();
     });
     assert_eq!(served.error.unwrap().code(), "run-cancelled");
     assert_eq!(log.lines(), ["openai:scripted: the word is [redacted]", "openai:other: the word is [redacted]"]);

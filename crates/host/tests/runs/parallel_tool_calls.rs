@@ -201,7 +201,7 @@ async fn p13_a_run_cancelled_between_two_results_leaves_a_valid_tape() {
         while answered_call_ids(&conversation.entries().await).is_empty() {
             tokio::task::yield_now().await;
         }
-        conversation.cancel();
+        conversation.cancel_all_runs();
     });
     assert_eq!(served.error.unwrap().code(), "run-cancelled");
     let view = conversation.view().await;

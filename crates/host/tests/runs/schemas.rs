@@ -117,7 +117,7 @@ async fn k01_contexts_and_results_of_the_built_in_agent_match_the_schemas() {
 }
 
 fn all_result_kinds() -> Vec<ResultBody> {
-    let parts = vec![ContentPart::text("done"), ContentPart::image("https://example.org/a.png")];
+    let parts = vec![ContentPart::from_text("done"), ContentPart::from_image_url("https://example.org/a.png")];
     let completed = |content| ResultBody::MessageCompleted { content, provider_meta: JsonObject::new() };
     vec![
         ResultBody::ReasoningDelta { delta: "hm".to_owned() },

@@ -81,7 +81,7 @@ async fn x01_a_cancelled_run_keeps_its_message_and_has_an_outcome() {
     let conversation = TestHost::builder().plugin(plugin).start().await;
     let cancel = async {
         started.await.unwrap();
-        conversation.cancel();
+        conversation.cancel_all_runs();
     };
     let (served, ()) = tokio::join!(conversation.send_message("hi"), cancel);
     assert_eq!(served.outcome, Some(Outcome::Cancelled));

@@ -173,7 +173,7 @@ async fn x01_turns_of_all_sessions_end_when_the_host_is_cancelled() {
     while environment.store().open_runs().collect().await.unwrap().len() < events.len() {
         tokio::task::yield_now().await;
     }
-    host.cancel();
+    host.cancel_all_runs();
     for turn in turns {
         assert_eq!(turn.await.unwrap().outcome, Some(Outcome::Cancelled));
     }

@@ -12,7 +12,7 @@ use capstan_protocol::{
     WorkspaceId,
 };
 use capstan_tape::{
-    Batch, EntryDraft, EntryRef, Fact, NewOutbound, NewTape, OutboxStatus, OwnerLiveness, RunRecord, RunStatus,
+    Batch, EntryDraft, EntryRef, Fact, NewOutboxMessage, NewTape, OutboxStatus, OwnerLiveness, RunRecord, RunStatus,
     TapeAddress, tape_name,
 };
 use capstan_testing::ReplyBarrier;
@@ -71,7 +71,7 @@ impl<'a> OrphanedSession<'a> {
             Fact::EnsureTape(NewTape {
                 session: Some(ORPHAN_SESSION.into()),
                 workspace: Some(self.workspace.clone()),
-                ..NewTape::with_name(self.tape.clone())
+                ..NewTape::without_session(self.tape.clone())
             }),
             Fact::AppendEntry { tape: self.tape.clone(), entry },
             Fact::AcceptEvent {
@@ -116,7 +116,7 @@ impl<'a> OrphanedSession<'a> {
     pub async fn enqueue_unsent(&self, event: &Event, text: &str) {
         self.commit(vec![
             Fact::SettleEvent { key: EventKey::from(event), outcome: Outcome::Silent, run_id: None },
-            Fact::EnqueueOutbound(NewOutbound {
+            Fact::EnqueueOutbound(NewOutboxMessage {
                 message: OutboundMessage {
                     content: text.into(),
                     ..OutboundMessage::notice(event, ORPHAN_SESSION.into(), "")

@@ -128,9 +128,9 @@ mod tests {
     #[test]
     fn images_are_sent_separately_and_linked_images_are_omitted() {
         let content = Content::Parts(vec![
-            ContentPart::text("look"),
-            ContentPart::image("data:image/png;base64,AA=="),
-            ContentPart::image("https://example.com/a.png"),
+            ContentPart::from_text("look"),
+            ContentPart::from_image_url("data:image/png;base64,AA=="),
+            ContentPart::from_image_url("https://example.com/a.png"),
         ]);
         let sent = WireProtocol::Ollama.body("ollama", &request(vec![ChatMessage::user(content)]));
         let expected = json!({"role": "user", "content": "look\n[image_url left out]", "images": ["AA=="]});

@@ -115,13 +115,13 @@ impl CallIdMap {
 fn sanitize_part(wire: WireProtocol, part: &mut ContentPart) {
     let replacement = match message_parts::read_part(part) {
         MessagePart::InlineImage { media_type: "image/jpg", data } => {
-            ContentPart::image(format!("data:image/jpeg;base64,{data}"))
+            ContentPart::from_image_url(format!("data:image/jpeg;base64,{data}"))
         }
         MessagePart::InlineImage { media_type, data } if !supports_image_type(wire, media_type) || data.is_empty() => {
-            ContentPart::text(message_parts::omission_note(media_type))
+            ContentPart::from_text(message_parts::omission_note(media_type))
         }
         MessagePart::LinkedImage(url) if url.starts_with("data:") => {
-            ContentPart::text(message_parts::omission_note("image_url"))
+            ContentPart::from_text(message_parts::omission_note("image_url"))
         }
         MessagePart::Text(_)
         | MessagePart::InlineImage { .. }
@@ -229,10 +229,10 @@ mod tests {
 
     #[test]
     fn a08_unsupported_image_becomes_a_note_for_that_provider_only() {
-        let image = |url: &str| vec![ChatMessage::user(Content::Parts(vec![ContentPart::image(url)]))];
+        let image = |url: &str| vec![ChatMessage::user(Content::Parts(vec![ContentPart::from_image_url(url)]))];
         let gif = "data:image/gif;base64,AA==";
         assert_eq!(sanitized_messages(WireProtocol::Anthropic, image(gif)), image(gif));
-        let note = |text: &str| vec![ChatMessage::user(Content::Parts(vec![ContentPart::text(text)]))];
+        let note = |text: &str| vec![ChatMessage::user(Content::Parts(vec![ContentPart::from_text(text)]))];
         assert_eq!(sanitized_messages(WireProtocol::Gemini, image(gif)), note("[image/gif left out]"));
         for wire in WireProtocol::PROTOCOLS {
             assert_eq!(

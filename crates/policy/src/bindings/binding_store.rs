@@ -184,7 +184,7 @@ impl BindingStore {
             let tape = tape_name(&self.system_tape);
             let session = Some(self.system_tape.session.clone());
             let workspace = Some(self.system_tape.workspace.clone());
-            batch.push(Fact::EnsureTape(NewTape { session, workspace, ..NewTape::with_name(tape.clone()) }));
+            batch.push(Fact::EnsureTape(NewTape { session, workspace, ..NewTape::without_session(tape.clone()) }));
             let told = event(BindingChange { binding_id: id.clone(), binding: changed.map(Box::new) });
             batch.append(&tape, EntryDraft { date: Some(self.clock.now().into()), ..told.into() });
             match self.tapes.commit(batch).await {

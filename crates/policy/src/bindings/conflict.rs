@@ -29,7 +29,7 @@ pub(super) fn ambiguous_event_type(a: &Binding, b: &Binding) -> Option<String> {
     types(a).intersection(&types(b)).next().cloned()
 }
 
-/// Returns whether no event can satisfy the filters of both.
+/// Returns true if no event can satisfy the filters of both.
 fn are_exclusive(a: &[EventFilter], b: &[EventFilter]) -> bool {
     a.iter().any(|one| b.iter().any(|other| one.field == other.field && is_contradiction(one, other)))
 }

@@ -32,7 +32,7 @@ impl UnreadableBinding {
         Self { binding_id, reason, widest: Box::new(widest) }
     }
 
-    /// Returns whether the binding could match an event.
+    /// Returns true if the binding could match an event.
     pub(super) fn can_match(&self, event: &Event) -> bool {
         binding_match::match_binding(&self.widest, event).is_ok()
     }

@@ -58,7 +58,7 @@ impl FailureCode {
         }
     }
 
-    /// Tells whether the code reports a failure of the host or its store, which a runner cannot claim.
+    /// Returns true if the code reports a failure of the host or its store, which a runner cannot claim.
     pub fn is_reserved(&self) -> bool {
         self.owner() != CodeOwner::Shared
     }

@@ -5,7 +5,8 @@
 /// A group has a name in `RunApi`, the type of its facade, and methods. A method has:
 ///
 /// - a doc comment, whose first paragraph is the last column of the table in `docs/run-api.md`;
-/// - its name on the wire, and the permission that it requires, as text for that table;
+/// - its name on the wire, and the grant that it requires, as text for that table; the permission that is checked is
+///   `MethodHandler::permission` of its handler in `capstan_runs`;
 /// - `call` or `stream`, its variant name, its request, and its response or stream item;
 /// - its signature in the facade, and the request built from the arguments.
 ///
@@ -63,12 +64,13 @@ macro_rules! run_api_methods {
                 call ToolsCall(ToolStepCall) -> Vec<ToolOutput>,
                 fn call(calls: Vec<ToolCall>) = ToolStepCall { calls };
 
-                /// Output of a comma command, which is recorded as a `command` event. No message is ingested.
+                /// Output of a comma command, which is recorded as a `command` event. The line is not added to the
+                /// conversation.
                 "tools.command" needs "`tools`: `call`, for that tool",
                 call ToolsCommand(CommandCall) -> ToolOutput,
                 fn command(call: CommandCall) = call;
 
-                /// Records a comma command that cannot be run as a `command` event, with the line and the reason.
+                /// Records a `command` event for a comma command that cannot be run, with its line and the reason.
                 "tools.refuse_command" needs "`tape`: `write`",
                 call ToolsRefuseCommand(CommandRefusalCall) -> (),
                 fn refuse_command(raw: &str, reason: &str) =
@@ -146,7 +148,7 @@ macro_rules! run_api_methods {
             /// Settings of the session, across its turns.
             session: SessionApi {
                 /// The model chosen for the session, if any.
-                "session.model" needs "`models`: `stream`, for any",
+                "session.model" needs "`models`: `stream`, for at least one model",
                 call SessionModel(EmptyCall) -> Option<ModelId>,
                 fn model() = EmptyCall {};
 
@@ -178,8 +180,8 @@ macro_rules! run_api_methods {
 
             /// Child runs.
             runs: RunsApi {
-                /// Runs the same runner on a fork of the tape and waits for its end. The child draws on the budget of
-                /// this run, has at most its grant, and ends with it.
+                /// Runs the same runner on a fork of the tape and waits for its end. The child uses this run's budget,
+                /// gets at most this run's grant, and is cancelled when this run ends.
                 "runs.child" needs "`children`",
                 call RunsChild(ChildRunCall) -> ChildRunOutcome,
                 fn child(call: ChildRunCall) = call;
@@ -252,12 +254,12 @@ macro_rules! run_api_methods {
 
             /// The event log.
             events: EventsApi {
-                /// An event from the source of the run's own event, and its outcome.
+                /// An event with the same source as the run's event, and its outcome.
                 "events.get" needs "`events`: `get`",
                 call EventsGet(EventGetCall) -> Box<EventRecord>,
                 fn get(id: &EventId) = EventGetCall { id: id.clone() };
 
-                /// Facts of the event log, page by page. The limit counts tape entries: a page may have fewer facts, or
+                /// Items of the event log, page by page. The limit counts tape entries: a page may have fewer items, or
                 /// more, because outcomes and deliveries are not on the tape.
                 "events.page" needs "`events`: `page`",
                 call EventsPage(PageRequest) -> CursorPage<EventLogItem>,
@@ -271,8 +273,8 @@ macro_rules! run_api_methods {
                 call KnowledgeList(EmptyCall) -> Vec<KnowledgeBase>,
                 fn list() = EmptyCall {};
 
-                /// Passages with source, line and score, best first, page by page; `left_out` names the parts that were
-                /// not searched.
+                /// Passages with source, line and score, best first, page by page; `left_out` describes the parts
+                /// that were not searched.
                 "knowledge.retrieve" needs "`knowledge_bases`: `retrieve`, for that one",
                 call KnowledgeRetrieve(RetrieveCall) -> RetrievedPage,
                 fn retrieve(call: RetrieveCall) = call;

@@ -74,7 +74,7 @@ impl GuardedApi {
         }
     }
 
-    /// Checks a call: first the limits of the run, then the grant.
+    /// Checks a call: the limits of the run, then the grant, then that a tool starts no tool step of its own.
     fn admit<M: MethodHandler>(&self, request: &M::Request) -> Result<CallPermit, ApiError> {
         let run = &self.run;
         let permit = run.admit_call(M::METHOD, M::payload(run, request))?;

@@ -17,7 +17,7 @@ pub(super) fn keep_newest_images(mut messages: Vec<ChatMessage>) -> Vec<ChatMess
     let lengths: Vec<usize> = messages.iter_mut().flat_map(image_parts).filter_map(|part| image_len(part)).collect();
     let drop_count = count_dropped(&lengths);
     for part in messages.iter_mut().flat_map(image_parts).take(drop_count) {
-        *part = ContentPart::text(DROPPED_IMAGE_NOTE);
+        *part = ContentPart::from_text(DROPPED_IMAGE_NOTE);
     }
     messages
 }
@@ -68,8 +68,8 @@ mod tests {
     #[test]
     fn p14_a_dropped_image_is_replaced_by_a_note_and_nothing_else_changes() {
         let message = |number: usize| {
-            let image = ContentPart::image(format!("data:image/png;base64,{number}"));
-            ChatMessage::user(Content::Parts(vec![ContentPart::text(format!("image {number}")), image]))
+            let image = ContentPart::from_image_url(format!("data:image/png;base64,{number}"));
+            ChatMessage::user(Content::Parts(vec![ContentPart::from_text(format!("image {number}")), image]))
         };
         let messages: Vec<ChatMessage> = (0..21).map(message).collect();
         let sent = keep_newest_images(messages.clone());

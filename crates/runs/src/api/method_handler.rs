@@ -18,7 +18,7 @@ pub(super) trait MethodHandler: RunApiMethod {
         false
     }
 
-    /// Authority that a call needs of the grant.
+    /// Permission that a call requires in the grant.
     fn permission(run: &Run, request: &Self::Request) -> RequiredPermission;
 
     /// Size of the request, in bytes. Zero by default, for requests without variable content.

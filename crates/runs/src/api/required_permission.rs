@@ -1,4 +1,4 @@
-//! Permission that a call needs of the grant.
+//! Permission that a call requires in the grant.
 
 use capstan_protocol::{
     ApiError, ArtifactOperation, EventOperation, HistoryOperation, KnowledgeOperation, ModelOperation, PermissionSet,
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::unauthorized_error;
 use crate::action_registry::ActionDenial;
 
-/// Permission that a call needs of the grant.
+/// Permission that a call requires in the grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RequiredPermission {
     /// No permission: the response is limited to what the grant covers.

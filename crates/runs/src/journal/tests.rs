@@ -16,7 +16,7 @@ async fn leased_journal() -> (Arc<MemoryStore>, TapeName, Arc<Journal>) {
     let store = Arc::new(MemoryStore::new());
     let tape = TapeName::parse("t").unwrap();
     let mut batch = Batch::new();
-    batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
+    batch.push(Fact::EnsureTape(NewTape::without_session(tape.clone())));
     let now = Clock::system().now();
     batch.push(Fact::TakeLease {
         tape: tape.clone(),

@@ -150,7 +150,7 @@ async fn apply_result(run: &Run, result: RunResult) -> Vec<StreamEvent> {
             Vec::new()
         }
         // The validator has parsed every result that can be parsed.
-        ResultBody::Unread(_) => Vec::new(),
+        ResultBody::Unparsed(_) => Vec::new(),
         ResultBody::RunCompleted { silent } => {
             run.set_terminal(TerminalResult::Completed { silent });
             Vec::new()

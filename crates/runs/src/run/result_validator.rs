@@ -57,7 +57,7 @@ impl ResultValidator {
     /// Validates a result. `partial` is the length of the message that is being streamed.
     pub(crate) fn validate(&mut self, result: RunResult, limits: &ResultLimits, partial: usize) -> ResultVerdict {
         let size = result_size(&result.body);
-        let is_unread = matches!(result.body, ResultBody::Unread(_));
+        let is_unparsed = matches!(result.body, ResultBody::Unparsed(_));
         self.result_count += 1;
         self.total_bytes = self.total_bytes.saturating_add(size);
         let is_duplicate = self.is_duplicate(result_sequence(&result));
@@ -79,7 +79,7 @@ impl ResultValidator {
             Ok(result) => result,
             Err(fault) => return self.drop_faulty(&fault),
         };
-        let size = if is_unread { result_size(&result.body) } else { size };
+        let size = if is_unparsed { result_size(&result.body) } else { size };
         self.check_size(result, size, limits, partial)
     }
 
@@ -233,7 +233,7 @@ fn is_too_deep(body: &ResultBody) -> bool {
         | ResultBody::ActionRequested(_)
         | ResultBody::RunCompleted { .. }
         | ResultBody::RunFailed { .. }
-        | ResultBody::Unread(_) => false,
+        | ResultBody::Unparsed(_) => false,
     }
 }
 
@@ -249,14 +249,14 @@ fn is_terminal(body: &ResultBody) -> bool {
 /// Sequence number of a result, even of an unparsed one.
 fn result_sequence(result: &RunResult) -> Option<u64> {
     let unread_sequence = || match &result.body {
-        ResultBody::Unread(value) => value.get("sequence").and_then(Value::as_u64),
+        ResultBody::Unparsed(value) => value.get("sequence").and_then(Value::as_u64),
         _ => None,
     };
     result.sequence.or_else(unread_sequence)
 }
 
 fn parse_result(result: RunResult) -> Result<RunResult, ResultParseError> {
-    let ResultBody::Unread(value) = result.body else { return Ok(result) };
+    let ResultBody::Unparsed(value) = result.body else { return Ok(result) };
     let parsed = RunResult::from_json(value)?;
     Ok(RunResult { run_id: result.run_id.or(parsed.run_id), usage: parsed.usage.or(result.usage), ..parsed })
 }
@@ -271,7 +271,7 @@ fn max_result_bytes(body: &ResultBody, limits: &ResultLimits) -> u64 {
         ResultBody::ArtifactCreated { .. } => {
             limits.artifact_bytes.div_ceil(3).saturating_mul(4) + ARTIFACT_ENVELOPE_BYTES
         }
-        ResultBody::RunCompleted { .. } | ResultBody::RunFailed { .. } | ResultBody::Unread(_) => u64::MAX,
+        ResultBody::RunCompleted { .. } | ResultBody::RunFailed { .. } | ResultBody::Unparsed(_) => u64::MAX,
     }
 }
 
@@ -279,7 +279,7 @@ fn max_result_bytes(body: &ResultBody, limits: &ResultLimits) -> u64 {
 fn result_size(body: &ResultBody) -> u64 {
     match body {
         ResultBody::MessageDelta { delta } | ResultBody::ReasoningDelta { delta } => delta.len() as u64,
-        ResultBody::Unread(value) => json_size(value),
+        ResultBody::Unparsed(value) => json_size(value),
         body => json_size(body),
     }
 }

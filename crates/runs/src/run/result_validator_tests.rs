@@ -27,7 +27,7 @@ fn message(text: &str) -> RunResult {
 }
 
 fn unread(value: Value) -> RunResult {
-    ResultBody::Unread(value).into()
+    ResultBody::Unparsed(value).into()
 }
 
 fn numbered_delta(sequence: u64) -> RunResult {

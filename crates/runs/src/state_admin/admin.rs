@@ -204,7 +204,7 @@ impl StateAdmin {
         batch.preconditions.push(BatchPrecondition::NamespaceRevision { namespace: namespace.stored_name(), revision });
         let (tape, session) = (tape_name(&self.system_tape), Some(self.system_tape.session.clone()));
         let workspace = Some(self.system_tape.workspace.clone());
-        batch.push(Fact::EnsureTape(NewTape { session, workspace, ..NewTape::with_name(tape.clone()) }));
+        batch.push(Fact::EnsureTape(NewTape { session, workspace, ..NewTape::without_session(tape.clone()) }));
         // The entry names the key, never the value: values may be private.
         let event = (change.event)(NamespaceEdit {
             space: namespace.id(),

@@ -18,7 +18,7 @@ pub(crate) fn notify_delayed_callers<'a>(
             // The caller may have disconnected.
             let _disconnected = caller.send(Err(error.clone()));
         }
-        if !event.is_caller_gone && !std::mem::replace(&mut event.is_delay_reported, true) {
+        if !event.is_caller_disconnected && !std::mem::replace(&mut event.is_delay_reported, true) {
             outbox.notify_delayed(&event.inbound, IntakeError { code: error.code(), message: error.to_string() });
         }
     }

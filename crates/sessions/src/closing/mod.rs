@@ -26,7 +26,7 @@ use capstan_protocol::{
 };
 use capstan_runs::{Journal, RunReport};
 use capstan_tape::{
-    Batch, CommitDurability, CommitReceipt, EntryDraft, Fact, FactOutput, NewOutbound, RunStatus, StoreError,
+    Batch, CommitDurability, CommitReceipt, EntryDraft, Fact, FactOutput, NewOutboxMessage, RunStatus, StoreError,
     TapeRepository,
 };
 use capstan_turn::{TurnError, TurnReport};
@@ -217,9 +217,9 @@ impl TurnCloser {
         event: &EventKey,
         outbounds: impl IntoIterator<Item = OutboundMessage>,
         staged_at: Timestamp,
-    ) -> Vec<NewOutbound> {
+    ) -> Vec<NewOutboxMessage> {
         let owner = self.owner.name();
-        let row = |message| NewOutbound { message, event: event.clone(), staged_at, owner: owner.to_owned() };
+        let row = |message| NewOutboxMessage { message, event: event.clone(), staged_at, owner: owner.to_owned() };
         outbounds.into_iter().map(row).collect()
     }
 
@@ -410,7 +410,7 @@ impl FinishedTurn {
 }
 
 /// Outbox rows of committed messages, with their assigned ids.
-pub(crate) fn rows_with_ids(outbounds: Vec<NewOutbound>, outputs: Option<&[FactOutput]>) -> Vec<OutboxRow> {
+pub(crate) fn rows_with_ids(outbounds: Vec<NewOutboxMessage>, outputs: Option<&[FactOutput]>) -> Vec<OutboxRow> {
     let staged = outbounds.into_iter().zip(outputs.unwrap_or_default());
     staged.filter_map(|(outbound, output)| OutboxRow::from_staged(output, outbound)).collect()
 }

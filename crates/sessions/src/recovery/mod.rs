@@ -24,7 +24,7 @@ mod unaddressed;
 
 use std::sync::Arc;
 
-use capstan_delivery::{ChannelDirectory, Outbox, RowOwner as _};
+use capstan_delivery::{ChannelDirectory, Outbox, OwnerRegistry as _};
 use capstan_protocol::{Clock, TapeName, WorkspaceId};
 use capstan_runs::{ActiveRuns, ToolCatalog};
 use capstan_tape::{EventAcceptance, Fence, InFlightEvent, StoreError, TapeRecord, TapeRepository, TapeSlice};
@@ -61,7 +61,7 @@ impl SessionRecovery {
     /// process with that channel may recover it.
     pub(crate) async fn is_orphaned_event(&self, event: &InFlightEvent) -> Result<bool, StoreError> {
         let source = &event.key.source;
-        if !self.owner.is_orphaned(event.owner.as_deref()) {
+        if !self.owner.has_orphans_of(event.owner.as_deref()) {
             return Ok(false);
         }
         let is_served = self.channels.can_deliver_orphaned(source);

@@ -293,8 +293,8 @@ async fn load_accepted_events(
             key: event.key.clone(),
             entry: event.entry,
             own_binding: own_binding.map(Arc::new),
-            message_entry: event.ingestion.as_ref().map(|ingestion| ingestion.message),
-            is_caller_gone: true,
+            message_entry: event.ingestion.as_ref().map(|ingestion| ingestion.message_entry),
+            is_caller_disconnected: true,
             ..AcceptedEvent::new(inbound, event.session.clone(), arrival)
         });
     }

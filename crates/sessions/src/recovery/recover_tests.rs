@@ -20,7 +20,7 @@ fn orphaned_event(id: &str, entry: u64, run: Option<&str>) -> InFlightEvent {
         accepted_at: Timestamp::from_millis(0),
         owner: Some("dead".to_owned()),
         adoptions: 0,
-        ingestion: run.map(|run| EventIngestion { run_id: RunId::new(run), message: EntryId(entry + 10) }),
+        ingestion: run.map(|run| EventIngestion { run_id: RunId::new(run), message_entry: EntryId(entry + 10) }),
     }
 }
 

@@ -58,7 +58,8 @@ impl SessionActor {
         let mut report = {
             pool.sessions.set_turn_cancel_token(&self.tape, active.cancel_token.clone());
             let (inbound, lead) = (&batch.inbound, &batch.lead);
-            let target = ChannelTarget::new(&pool.channels, inbound, active.binding.clone(), lead.is_caller_gone);
+            let target =
+                ChannelTarget::new(&pool.channels, inbound, active.binding.clone(), lead.is_caller_disconnected);
             let context = TurnContext { turn: &active, reply_target: &target };
             let turn = pool.turn_pipeline.process(inbound.clone(), lead.session.clone(), &context);
             tokio::pin!(turn);
@@ -178,7 +179,8 @@ impl SessionActor {
             }
             let report = {
                 let (inbound, lead) = (&batch.inbound, &batch.lead);
-                let target = ChannelTarget::new(&pool.channels, inbound, active.binding.clone(), lead.is_caller_gone);
+                let target =
+                    ChannelTarget::new(&pool.channels, inbound, active.binding.clone(), lead.is_caller_disconnected);
                 let context = TurnContext { turn: &active, reply_target: &target };
                 pool.turn_pipeline.process(inbound.clone(), lead.session.clone(), &context).await
             };

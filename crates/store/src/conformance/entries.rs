@@ -84,15 +84,16 @@ pub(super) async fn batch_is_applied_completely_or_not_at_all(store: &dyn Store)
 
 pub(super) async fn existing_tape_is_not_changed(store: &dyn Store) {
     let tape = tape_name("t");
-    let first = NewTape { session: Some("s".into()), workspace: Some("/w".into()), ..NewTape::with_name(tape.clone()) };
+    let first =
+        NewTape { session: Some("s".into()), workspace: Some("/w".into()), ..NewTape::without_session(tape.clone()) };
     commit(store, single_fact_batch(Fact::EnsureTape(first))).await;
-    let second = NewTape { session: Some("x".into()), head: EntryId(9), ..NewTape::with_name(tape.clone()) };
+    let second = NewTape { session: Some("x".into()), head: EntryId(9), ..NewTape::without_session(tape.clone()) };
     commit(store, single_fact_batch(Fact::EnsureTape(second))).await;
     let record = store.tape(&tape).await.unwrap().unwrap();
     assert_eq!((record.session, record.workspace), (Some("s".into()), Some("/w".into())));
-    assert_eq!((record.head, record.handed_over, record.generation), (EntryId(0), EntryId(0), 1));
+    assert_eq!((record.head, record.replicated_up_to, record.generation), (EntryId(0), EntryId(0), 1));
 
-    let continued = NewTape { head: EntryId(9), ..NewTape::with_name(tape_name("elsewhere")) };
+    let continued = NewTape { head: EntryId(9), ..NewTape::without_session(tape_name("elsewhere")) };
     commit(store, single_fact_batch(Fact::EnsureTape(continued))).await;
     commit(store, append_batch(&tape_name("elsewhere"), [user_message("ten")])).await;
     assert_eq!(entry_ids(&read_all(store, &tape_name("elsewhere")).await), [10]);
@@ -104,7 +105,7 @@ pub(super) async fn tape_without_a_session_gets_one_once(store: &dyn Store) {
     let tape = tape_name("t");
     let assign = |session: &str, workspace: &str| {
         let (session, workspace) = (Some(session.into()), Some(workspace.into()));
-        single_fact_batch(Fact::EnsureTape(NewTape { session, workspace, ..NewTape::with_name(tape_name("t")) }))
+        single_fact_batch(Fact::EnsureTape(NewTape { session, workspace, ..NewTape::without_session(tape_name("t")) }))
     };
     let owner = async || {
         let record = store.tape(&tape).await.unwrap().unwrap();
@@ -204,9 +205,9 @@ pub(super) async fn replicated_entries_are_removed(store: &dyn Store) {
     commit(store, single_fact_batch(Fact::MarkReplicated { tape: tape.clone(), up_to: EntryId(2) })).await;
     assert_eq!(entry_ids(&read_all(store, &tape).await), [3]);
     let record = store.tape(&tape).await.unwrap().unwrap();
-    assert_eq!((record.head, record.handed_over), (EntryId(3), EntryId(2)));
+    assert_eq!((record.head, record.replicated_up_to), (EntryId(3), EntryId(2)));
     commit(store, single_fact_batch(Fact::MarkReplicated { tape: tape.clone(), up_to: EntryId(1) })).await;
-    assert_eq!(store.tape(&tape).await.unwrap().unwrap().handed_over, EntryId(2), "the mark does not move back");
+    assert_eq!(store.tape(&tape).await.unwrap().unwrap().replicated_up_to, EntryId(2), "the mark does not move back");
     commit(store, append_batch(&tape, [user_message("four")])).await;
     assert_eq!(entry_ids(&read_all(store, &tape).await), [3, 4]);
     assert_eq!(entry_texts(&read_all(store, &other).await), ["unaffected"]);
@@ -253,7 +254,7 @@ pub(super) async fn reset_begins_a_generation(store: &dyn Store) {
     assert_eq!((record.generation, record.begins_after, record.head), (3, EntryId(3), EntryId(3)));
     let first = TapeGeneration { number: 1, begins_after: EntryId(0), up_to: EntryId(2), archived: true };
     let second = TapeGeneration { number: 2, begins_after: EntryId(2), up_to: EntryId(3), archived: false };
-    assert_eq!(record.past, [first, second]);
+    assert_eq!(record.past_generations, [first, second]);
     assert_eq!(entry_ids(&read_all(store, &tape).await), [1, 2, 3], "a reset deletes nothing");
     let unknown = store.commit(single_fact_batch(Fact::ResetTape { tape: tape_name("x"), archive: false })).await;
     assert_eq!(unknown, Err(StoreError::TapeNotFound { tape: tape_name("x") }));

@@ -5,8 +5,8 @@ use capstan_protocol::{
     ResourceAccess, RunId, RunnerId, SessionId, TapeAccess, TapeName, Timestamp, ToolCall, ToolOutput,
 };
 use capstan_tape::{
-    Batch, CommitReceipt, Entry, EntryDate, EntryDraft, EntryKind, EntryRef, Fact, NewOutbound, NewTape, RunRecord,
-    RunStatus, Store, TapeRepository, TapeSlice,
+    Batch, CommitReceipt, Entry, EntryDate, EntryDraft, EntryKind, EntryRef, Fact, NewOutboxMessage, NewTape,
+    RunRecord, RunStatus, Store, TapeRepository, TapeSlice,
 };
 use serde_json::{Value, json};
 
@@ -93,9 +93,9 @@ pub(super) fn run_record(id: &str, started_at: Timestamp) -> RunRecord {
     }
 }
 
-pub(super) fn new_outbound(text: &str) -> NewOutbound {
+pub(super) fn new_outbound(text: &str) -> NewOutboxMessage {
     let event = Event::message("cli", "local", "hi");
-    NewOutbound {
+    NewOutboxMessage {
         message: OutboundMessage::reply_to(&event, SessionId::new("s"), text),
         event: event_key("e"),
         staged_at: timestamp(5),
@@ -109,7 +109,7 @@ pub(super) fn single_fact_batch(fact: Fact) -> Batch {
 }
 
 pub(super) fn ensure_tape(tape: &TapeName) -> Fact {
-    Fact::EnsureTape(NewTape::with_name(tape.clone()))
+    Fact::EnsureTape(NewTape::without_session(tape.clone()))
 }
 
 /// Batch that creates a tape and appends to it.

@@ -35,7 +35,7 @@ pub(super) async fn p11_past_generation_stays_readable(tapes: &TapeRepository) {
     let newest = tapes.read_generation(&tape, 1, &TapeSlice::last()).await.unwrap();
     assert_eq!(entry_texts(&newest), ["two"]);
     let record = tapes.record(&tape).await.unwrap().unwrap();
-    assert_eq!(record.past.iter().map(|past| past.archived).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(record.past_generations.iter().map(|past| past.archived).collect::<Vec<_>>(), [true, false]);
     assert!(tapes.reset(&tape_name("unknown"), false).await.is_err());
 }
 

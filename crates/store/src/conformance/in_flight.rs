@@ -2,7 +2,7 @@
 
 use capstan_protocol::{EntryId, OutboundMessage, Outcome, RunId};
 use capstan_tape::{
-    EntryRef, EventIngestion, Fact, InFlightEvent, NewOutbound, OutboxId, OutboxStatus, RunRecord, RunStatus,
+    EntryRef, EventIngestion, Fact, InFlightEvent, NewOutboxMessage, OutboxId, OutboxStatus, RunRecord, RunStatus,
     SettledEvent, Store, StoreError,
 };
 
@@ -80,7 +80,7 @@ pub(super) async fn ingested_event_refers_to_its_message(store: &dyn Store) {
     commit(store, batch).await;
     let ingest = |run: &str, message| Fact::IngestEvent { key: event_key("e"), run_id: RunId::new(run), message };
     let ingested = |run: &str, message| InFlightEvent {
-        ingestion: Some(EventIngestion { run_id: RunId::new(run), message: EntryId(message) }),
+        ingestion: Some(EventIngestion { run_id: RunId::new(run), message_entry: EntryId(message) }),
         ..in_flight_event("e", 1)
     };
     let mut batch = create_tape_batch(&tape_name("t"), [user_message("one")]);
@@ -149,7 +149,7 @@ pub(super) async fn messages_are_pending_until_their_delivery_is_recorded(store:
         commit(store, single_fact_batch(Fact::EnqueueOutbound(new_outbound(text)))).await;
     }
     let rows = store.pending_outbound().collect().await.unwrap();
-    let elsewhere = NewOutbound {
+    let elsewhere = NewOutboxMessage {
         message: OutboundMessage { chat_id: "2".into(), ..rows[0].message.clone() },
         ..new_outbound("x")
     };
@@ -166,7 +166,7 @@ pub(super) async fn messages_are_pending_until_their_delivery_is_recorded(store:
     assert_eq!(page(rows[1].id, 1).await, []);
     let statuses = [
         OutboxStatus::sent(),
-        OutboxStatus::Waiting { attempts: 1, fate_unknown: true, reason: Some("no answer".to_owned()) },
+        OutboxStatus::Waiting { attempts: 1, may_have_been_sent: true, reason: Some("no answer".to_owned()) },
         OutboxStatus::Undelivered { reason: "gone".to_owned() },
     ];
     for (row, status) in rows.iter().zip(statuses.clone()) {

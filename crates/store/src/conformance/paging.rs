@@ -1,7 +1,9 @@
 //! Listings page by page.
 
 use capstan_protocol::{EventKey, Outcome, RunId, Timestamp};
-use capstan_tape::{Batch, Fact, InFlightEvent, KeyValueRecord, NewOutbound, OutboxId, OutboxStatus, RunStatus, Store};
+use capstan_tape::{
+    Batch, Fact, InFlightEvent, KeyValueRecord, NewOutboxMessage, OutboxId, OutboxStatus, RunStatus, Store,
+};
 use serde_json::json;
 
 use super::fixture::{
@@ -115,7 +117,7 @@ pub(super) async fn events_are_listed_page_by_page(store: &dyn Store) {
 pub(super) async fn messages_are_listed_page_by_page(store: &dyn Store) {
     let message = |number: usize| {
         let event = event_key(if number.is_multiple_of(3) { "third" } else { "e" });
-        Fact::EnqueueOutbound(NewOutbound { event, ..new_outbound(&numbered("m", number)) })
+        Fact::EnqueueOutbound(NewOutboxMessage { event, ..new_outbound(&numbered("m", number)) })
     };
     commit(store, Batch { facts: (0..MANY_ROWS).map(message).collect(), ..Batch::new() }).await;
     let rows = store.pending_outbound().collect().await.unwrap();

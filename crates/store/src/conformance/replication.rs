@@ -54,7 +54,7 @@ pub(super) async fn d09_entries_move_to_the_tape_store((store, files): StorePair
     assert!(read_all(&*store, &tape).await.is_empty(), "the store has removed them");
     assert_eq!(read_texts(&tapes, &tape).await, ["a", "one", "two"]);
     let record = tapes.record(&tape).await.unwrap().unwrap();
-    assert_eq!((record.head, record.handed_over), (EntryId(3), EntryId(3)));
+    assert_eq!((record.head, record.replicated_up_to), (EntryId(3), EntryId(3)));
     assert_eq!(tapes.list().await.unwrap(), [record]);
 }
 
@@ -147,7 +147,7 @@ pub(super) async fn d09_external_tape_cannot_be_read_without_its_store((store, f
     let pending = alone.read(&tape, &TapeSlice::after(EntryId(4))).await.unwrap();
     assert_eq!(entry_texts(&pending), ["pending"], "entries that were not replicated can be read");
     let record = alone.record(&tape).await.unwrap().unwrap();
-    assert_eq!((record.head, record.handed_over), (EntryId(5), EntryId(4)));
+    assert_eq!((record.head, record.replicated_up_to), (EntryId(5), EntryId(4)));
     assert_eq!(alone.list().await.unwrap(), [record]);
     assert_eq!(store.verify().await.unwrap(), [], "the store has no integrity problem");
 }

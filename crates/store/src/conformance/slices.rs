@@ -1,4 +1,4 @@
-//! Slices, compared with a selection from a plain list.
+//! Conformance of reads: every [`TapeSlice`] returns the entries that the same selection takes from a list.
 
 use capstan_protocol::EntryId;
 use capstan_tape::{DateRange, Entry, EntryDate, EntryKind, EntryOrder, Fact, Store, TapeSlice, TapeStore};
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::fixture::{commit, ensure_tape, entry, single_fact_batch, tape_name};
 
-/// Entries of every kind, with gaps between their ids, invalid dates and dates of the same time.
+/// Entries of every kind, with gaps between their ids, invalid dates and dates within one millisecond.
 fn mixed_entries() -> Vec<Entry> {
     let kinds = ["anchor", "message", "tool_call", "tool_result", "event", "bub.custom", "message", "anchor", "error"];
     let dates =
@@ -63,22 +63,23 @@ fn all_slices() -> Vec<TapeSlice> {
 
 pub(super) async fn every_slice_equals_a_selection_from_a_list(store: &dyn Store) {
     let tape = tape_name("t");
-    for neighbour in ["s", "t", "u"].map(tape_name) {
-        let mut batch = single_fact_batch(ensure_tape(&neighbour));
-        batch.push(Fact::ImportEntries { tape: neighbour, entries: mixed_entries() });
+    // The tapes before and after `t` must not leak into its slices.
+    for name in ["s", "t", "u"].map(tape_name) {
+        let mut batch = single_fact_batch(ensure_tape(&name));
+        batch.push(Fact::ImportEntries { tape: name, entries: mixed_entries() });
         commit(store, batch).await;
     }
-    let model = mixed_entries();
+    let expected_entries = mixed_entries();
     for slice in all_slices() {
-        assert_eq!(store.read(&tape, &slice).await.unwrap(), slice.select(model.iter()), "{slice:?}");
+        assert_eq!(store.read(&tape, &slice).await.unwrap(), slice.select(expected_entries.iter()), "{slice:?}");
     }
 }
 
 pub(super) async fn every_slice_of_a_tape_store_equals_a_selection_from_a_list(store: &dyn TapeStore) {
     let tape = tape_name("t");
     store.append(&tape, &mixed_entries()).await.unwrap();
-    let model = mixed_entries();
+    let expected_entries = mixed_entries();
     for slice in all_slices() {
-        assert_eq!(store.read(&tape, &slice).await.unwrap(), slice.select(model.iter()), "{slice:?}");
+        assert_eq!(store.read(&tape, &slice).await.unwrap(), slice.select(expected_entries.iter()), "{slice:?}");
     }
 }

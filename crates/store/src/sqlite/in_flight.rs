@@ -57,7 +57,7 @@ pub(super) fn insert(statements: &StatementCache<'_>, event: &InFlightEvent) -> 
         event.owner,
         event.adoptions,
         ingestion.map(|ingestion| ingestion.run_id.as_str()),
-        ingestion.map(|ingestion| to_sql_integer(ingestion.message.0)),
+        ingestion.map(|ingestion| to_sql_integer(ingestion.message_entry.0)),
     ];
     let sql = "INSERT INTO in_flight (source, bot_id, event_id, session, tape, entry, at, owner, adoptions, run_id, message) \
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
@@ -75,7 +75,7 @@ pub(super) fn update(statements: &StatementCache<'_>, event: &InFlightEvent) -> 
         event.owner,
         event.adoptions,
         ingestion.map(|ingestion| ingestion.run_id.as_str()),
-        ingestion.map(|ingestion| to_sql_integer(ingestion.message.0)),
+        ingestion.map(|ingestion| to_sql_integer(ingestion.message_entry.0)),
     ];
     let sql = "UPDATE in_flight SET owner = ?4, adoptions = ?5, run_id = ?6, message = ?7 \
                WHERE source = ?1 AND bot_id = ?2 AND event_id = ?3";
@@ -107,7 +107,7 @@ fn in_flight_row(row: &Row<'_>) -> Result<InFlightEvent> {
     let run_id: Option<String> = row.get(9)?;
     let ingestion = match run_id {
         None => None,
-        Some(run_id) => Some(EventIngestion { run_id: RunId::new(run_id), message: entry_id_column(row, 10)? }),
+        Some(run_id) => Some(EventIngestion { run_id: RunId::new(run_id), message_entry: entry_id_column(row, 10)? }),
     };
     Ok(InFlightEvent {
         key: event_key(row)?,

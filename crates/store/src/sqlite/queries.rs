@@ -53,8 +53,8 @@ fn tape_row(row: &Row<'_>) -> Result<TapeRecord> {
         head: entry_id_column(row, 3)?,
         generation: row.get(4)?,
         begins_after: entry_id_column(row, 5)?,
-        past: json_column(row, 6)?,
-        handed_over: entry_id_column(row, 7)?,
+        past_generations: json_column(row, 6)?,
+        replicated_up_to: entry_id_column(row, 7)?,
         brought_along: entry_id_column(row, 11)?,
         fork,
     })

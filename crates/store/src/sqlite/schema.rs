@@ -190,7 +190,7 @@ mod tests {
         let store = SqliteStore::open(&path).unwrap();
         let tape = TapeName::parse("t").unwrap();
         let mut batch = Batch::new();
-        batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
+        batch.push(Fact::EnsureTape(NewTape::without_session(tape.clone())));
         batch.append(&tape, EntryDraft::message(&ChatMessage::user("new")));
         store.commit(batch).await.unwrap();
         let entries = store.read(&tape, &TapeSlice::all()).await.unwrap();

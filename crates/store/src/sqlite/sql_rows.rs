@@ -6,8 +6,8 @@ use std::path::Path;
 use capstan_protocol::{BlobHash, EntryId, EventKey, Outcome, RunId, SessionId, TapeName, WorkspaceId};
 use capstan_tape::rules::RowAccess;
 use capstan_tape::{
-    Entry, EntryKind, InFlightEvent, KeyValueRecord, LeaseRecord, NamespaceRecord, NewOutbound, OutboxId, OutboxStatus,
-    RunRecord, RunStatus, StoreError, TapeRecord,
+    Entry, EntryKind, InFlightEvent, KeyValueRecord, LeaseRecord, NamespaceRecord, NewOutboxMessage, OutboxId,
+    OutboxStatus, RunRecord, RunStatus, StoreError, TapeRecord,
 };
 use rusqlite::{Connection, Params, params};
 use serde::Serialize;
@@ -86,8 +86,8 @@ impl RowAccess for SqlRows<'_, '_> {
                     to_sql_integer(record.head.0),
                     record.generation,
                     to_sql_integer(record.begins_after.0),
-                    to_json(&record.past)?,
-                    to_sql_integer(record.handed_over.0),
+                    to_json(&record.past_generations)?,
+                    to_sql_integer(record.replicated_up_to.0),
                     fork.map(|fork| fork.parent.as_str()),
                     fork.map(|fork| to_sql_integer(fork.position.0)),
                     fork.map(|fork| queries::fork_state_name(fork.state)),
@@ -218,7 +218,7 @@ impl RowAccess for SqlRows<'_, '_> {
         Ok(())
     }
 
-    fn add_outbound(&mut self, outbound: &NewOutbound) -> Result<OutboxId, StoreError> {
+    fn add_outbound(&mut self, outbound: &NewOutboxMessage) -> Result<OutboxId, StoreError> {
         let [source, bot_id, event_id] = event_key_columns(&outbound.event);
         let write = || {
             let (message, status) = (self.fact_json(&outbound.message)?, to_json(&OutboxStatus::waiting())?);
@@ -339,8 +339,8 @@ fn has_only_head_changed(tape: &TapeRecord, before: &TapeRecord) -> bool {
         head: _,
         generation,
         begins_after,
-        past,
-        handed_over,
+        past_generations,
+        replicated_up_to,
         fork,
         brought_along,
     } = tape;
@@ -348,8 +348,8 @@ fn has_only_head_changed(tape: &TapeRecord, before: &TapeRecord) -> bool {
         && *workspace == before.workspace
         && *generation == before.generation
         && *begins_after == before.begins_after
-        && *past == before.past
-        && *handed_over == before.handed_over
+        && *past_generations == before.past_generations
+        && *replicated_up_to == before.replicated_up_to
         && *fork == before.fork
         && *brought_along == before.brought_along
         && *name == before.name

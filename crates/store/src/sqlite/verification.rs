@@ -58,9 +58,11 @@ fn check_tape(record: &TapeRecord, tapes: &BTreeMap<TapeName, TapeRecord>) -> Ve
     if record.begins_after > record.head {
         problems.push(format!("generation {} begins after its head {}", record.generation, record.head));
     }
-    if record.handed_over > record.head {
-        problems
-            .push(format!("entry {} was replicated, but the head of the tape is {}", record.handed_over, record.head));
+    if record.replicated_up_to > record.head {
+        problems.push(format!(
+            "entry {} was replicated, but the head of the tape is {}",
+            record.replicated_up_to, record.head
+        ));
     }
     if let Some(fork) = &record.fork {
         match tapes.get(&fork.parent) {
@@ -87,7 +89,7 @@ fn check_entries(connection: &Connection, tapes: &BTreeMap<TapeName, TapeRecord>
             None => problem(format!("entry {id} belongs to tape {tape:?}, which is missing")),
             Some(record) => {
                 ids.entry(record.name.clone()).or_default().push(EntryId(id));
-                let start = record.fork.as_ref().map_or(EntryId(0), |fork| fork.position).max(record.handed_over);
+                let start = record.fork.as_ref().map_or(EntryId(0), |fork| fork.position).max(record.replicated_up_to);
                 if EntryId(id) > record.head || EntryId(id) <= start {
                     problem(format!("entry {id} is outside of the tape's range {start}..{}", record.head));
                 }
@@ -103,7 +105,7 @@ fn check_entries(connection: &Connection, tapes: &BTreeMap<TapeName, TapeRecord>
     })?;
     for record in tapes.values() {
         let stored = ids.remove(&record.name).unwrap_or_default();
-        let gaps = record.find_gaps(stored, record.handed_over, record.head);
+        let gaps = record.find_gaps(stored, record.replicated_up_to, record.head);
         problems.extend(gaps.iter().map(|gap| tape_problem(&record.name, gap.to_string())));
     }
     Ok(problems)

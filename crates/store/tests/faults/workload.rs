@@ -56,8 +56,8 @@ impl WorkloadBatch {
         let [begins, ends] = self.texts();
         let (hash, bytes) = self.blob();
         let mut batch = Batch::new();
-        batch.push(Fact::EnsureTape(NewTape::with_name(shared.clone())));
-        batch.push(Fact::EnsureTape(NewTape::with_name(own.clone())));
+        batch.push(Fact::EnsureTape(NewTape::without_session(shared.clone())));
+        batch.push(Fact::EnsureTape(NewTape::without_session(own.clone())));
         let first = batch.append(&shared, user(&begins));
         batch.append(&own, user(&self.number.to_string()));
         batch.push(Fact::PutBlob { hash, bytes: bytes.into() });

@@ -16,7 +16,7 @@ pub fn user(text: &str) -> EntryDraft {
 /// Batch that creates a tape and appends messages to it.
 pub fn messages(tape: &TapeName, texts: &[&str]) -> Batch {
     let mut batch = Batch::new();
-    batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
+    batch.push(Fact::EnsureTape(NewTape::without_session(tape.clone())));
     for text in texts {
         batch.append(tape, user(text));
     }

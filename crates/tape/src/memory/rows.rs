@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::overlay_map::OverlayMap;
 use crate::rules::RowAccess;
 use crate::{
-    Entry, InFlightEvent, InboxRecord, KeyValueRecord, LeaseRecord, NamespaceRecord, NewOutbound, OutboxId,
+    Entry, InFlightEvent, InboxRecord, KeyValueRecord, LeaseRecord, NamespaceRecord, NewOutboxMessage, OutboxId,
     OutboxRecord, OutboxStatus, RunRecord, StoreError, TapeRecord,
 };
 
@@ -136,9 +136,9 @@ impl RowAccess for MemoryRows {
         Ok(())
     }
 
-    fn add_outbound(&mut self, outbound: &NewOutbound) -> Result<OutboxId, StoreError> {
+    fn add_outbound(&mut self, outbound: &NewOutboxMessage) -> Result<OutboxId, StoreError> {
         let id = OutboxId(self.next_number());
-        let NewOutbound { message, event, staged_at, owner } = outbound.clone();
+        let NewOutboxMessage { message, event, staged_at, owner } = outbound.clone();
         let (owner, status) = (Some(owner), OutboxStatus::waiting());
         self.outbox.insert(id.0, OutboxRecord { id, message, event, staged_at, owner, status });
         Ok(id)

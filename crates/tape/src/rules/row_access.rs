@@ -4,8 +4,8 @@ use capstan_protocol::{BlobHash, EntryId, EventKey, Outcome, RunId, TapeName, Wo
 use serde_json::Value;
 
 use crate::{
-    Entry, InFlightEvent, KeyValueRecord, LeaseRecord, NamespaceRecord, NewOutbound, OutboxId, OutboxStatus, RunRecord,
-    StoreError, TapeRecord,
+    Entry, InFlightEvent, KeyValueRecord, LeaseRecord, NamespaceRecord, NewOutboxMessage, OutboxId, OutboxStatus,
+    RunRecord, StoreError, TapeRecord,
 };
 
 /// Rows that a batch reads and writes, without rules. `put_*` inserts or replaces, `add_*` only inserts.
@@ -40,7 +40,7 @@ pub trait RowAccess {
     /// Writes an existing run.
     fn put_run(&mut self, record: &RunRecord) -> Result<(), StoreError>;
     /// Writes a pending message with the next id.
-    fn add_outbound(&mut self, outbound: &NewOutbound) -> Result<OutboxId, StoreError>;
+    fn add_outbound(&mut self, outbound: &NewOutboxMessage) -> Result<OutboxId, StoreError>;
     /// Transfers a pending message that `from` owns to `owner`. Returns false if there is no such message.
     fn adopt_outbound(&mut self, id: OutboxId, from: Option<&str>, owner: &str) -> Result<bool, StoreError>;
     /// Writes the delivery status of a message. Returns false if the message does not exist.

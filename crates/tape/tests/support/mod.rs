@@ -31,7 +31,7 @@ pub fn result(id: &str, text: &str) -> EntryDraft {
 /// Creates a tape if needed, appends entries and returns their ids.
 pub async fn write(tapes: &TapeRepository, tape: &TapeName, drafts: impl IntoIterator<Item = EntryDraft>) -> Vec<u64> {
     let mut batch = Batch::new();
-    batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
+    batch.push(Fact::EnsureTape(NewTape::without_session(tape.clone())));
     let entries: Vec<EntryRef> = drafts.into_iter().map(|draft| batch.append(tape, draft)).collect();
     let receipt = tapes.commit(batch).await.unwrap();
     entries.into_iter().filter_map(|entry| receipt.entry_id(entry)).map(|id| id.0).collect()

@@ -13,8 +13,8 @@ use rustix::process::{Pid, Signal, kill_process};
 /// parent.
 pub(super) const COMMAND_MARK_VARIABLE: &str = "AGENT_COMMAND";
 /// Maximum number of scans; each finds processes started during the previous one.
-const KILL_SCAN_ROUNDS: usize = 8;
-/// Maximum size read of a process's environment.
+const MAX_KILL_SCANS: usize = 8;
+/// Maximum number of bytes read from a process's environment.
 const MAX_ENVIRON_BYTES: u64 = 256 * 1024;
 
 /// Process as described by `/proc/PID/stat`.
@@ -38,11 +38,11 @@ pub(super) struct ProcessSelector<'a> {
 }
 
 impl ProcessSelector<'_> {
-    /// Kills all matching processes and those they start meanwhile. Out of reach are processes that left the group,
-    /// lost their parent and cleared their environment, and processes of other users.
+    /// Kills all matching processes and those they start meanwhile. Does not reach processes that left the group, lost
+    /// their parent and cleared their environment, nor processes of other users.
     pub(super) fn kill_all(&self) {
         let mut killed = HashSet::new();
-        for _ in 0..KILL_SCAN_ROUNDS {
+        for _ in 0..MAX_KILL_SCANS {
             let found: Vec<i32> = self.find_pids().into_iter().filter(|pid| killed.insert(*pid)).collect();
             if found.is_empty() {
                 return;
@@ -60,9 +60,9 @@ impl ProcessSelector<'_> {
         let own_start = processes.iter().find(|process| process.pid == own).map_or(0, |process| process.start_ticks);
         let leader = self.leader.map_or(0, Pid::as_raw_pid);
         let is_member = |process: &ProcessStat| {
-            let in_leader_tree = leader != 0 && [process.pid, process.group, process.session].contains(&leader);
+            let is_in_leader_group = leader != 0 && [process.pid, process.group, process.session].contains(&leader);
             // A process older than this one was not started by it.
-            in_leader_tree || (process.start_ticks >= own_start && has_mark(process.pid, self.mark))
+            is_in_leader_group || (process.start_ticks >= own_start && has_mark(process.pid, self.mark))
         };
         let mut members: HashSet<i32> =
             processes.iter().filter(|process| process.pid != own && is_member(process)).map(|one| one.pid).collect();

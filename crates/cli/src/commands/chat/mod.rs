@@ -33,14 +33,14 @@ pub(crate) struct ChatArgs {
     pub(crate) workspace: WorkspaceFlag,
 }
 
-/// Chat within the channel, the default of `capstan run`.
+/// Id of the chat; also the default of `capstan run`.
 const LOCAL_CHAT_ID: &str = "local";
-/// Sender of messages, the default of `capstan run`.
+/// Id of the sender; also the default of `capstan run`.
 const LOCAL_ACTOR_ID: &str = "human";
 /// Commands that end a chat.
 const QUIT_COMMANDS: [&str; 2] = [",quit", ",exit"];
 
-/// Runs a screen chat on a capable terminal, and a chat line by line otherwise, as for scripts.
+/// Runs a full-screen chat on a terminal with cursor control, otherwise a line-by-line chat (in a script, for example).
 pub(crate) async fn run_chat(mut context: CommandContext<'_>, arguments: ChatArgs) -> Result<(), CommandError> {
     if let Some(model) = &arguments.model {
         context.config.model = parse_model(model)?;
@@ -50,7 +50,7 @@ pub(crate) async fn run_chat(mut context: CommandContext<'_>, arguments: ChatArg
         None => Event::message(CliChannel::CHANNEL_NAME, LOCAL_CHAT_ID, "").fallback_session(),
     };
     if is_screen_terminal() {
-        screen_chat::run_screen_chat(context, session, select_palette(&arguments)).await
+        screen_chat::run_screen_chat(context, session, select_color_mode(&arguments)).await
     } else {
         line_chat::run_line_chat(context, session).await
     }
@@ -62,15 +62,15 @@ pub(crate) fn is_screen_terminal() -> bool {
     is_terminal && !std::env::var("TERM").is_ok_and(|term| term == "dumb")
 }
 
-fn select_palette(arguments: &ChatArgs) -> ColorMode {
+fn select_color_mode(arguments: &ChatArgs) -> ColorMode {
     let is_plain = arguments.no_color || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     if is_plain { ColorMode::Plain } else { ColorMode::Color }
 }
 
 fn parse_model(text: &str) -> Result<ModelId, CommandError> {
     let invalid = |reason: &str| {
-        CommandError::new(ErrorCode::Usage, format!("--model {text} is not a model: {reason}"))
-            .with_hint("use PROVIDER:NAME, as in openai:NAME or demo:")
+        CommandError::new(ErrorCode::Usage, format!("invalid --model {text}: {reason}"))
+            .with_hint("use PROVIDER:NAME, such as openai:gpt-4.1; the demo model is `demo:`, without a name")
     };
     let model: ModelId = text.parse().map_err(|error| invalid(&format!("{error}")))?;
     if model.name().is_empty() && model.provider() != "demo" {

@@ -56,7 +56,7 @@ pub(super) async fn run_screen_chat(
     let (store, owner) = home::open_store_and_lock(&context.config)?;
     let options = builder::host_options(&context.config, context.workspace.clone(), owner);
     let host = Host::start(hooks, store, options).await?;
-    host.attend_session(&chat.name(), &session).await?;
+    host.recover_session_on(&chat.name(), &session).await?;
     let (history, messages) = ChatHistory::open(&context.config.home);
     let mut screen = Screen::new(TerminalRenderer::size(), palette, messages, words);
     screen.add_note(&format!("capstan · {} · {session} · ,help lists commands, ctrl-d quits", context.config.model));

@@ -26,7 +26,7 @@ pub(crate) enum RunsCommand {
         #[arg(long, value_name = "STATUS")]
         status: Option<RunStatusArg>,
         /// List only runs of this session
-        #[arg(long, value_name = "ID")]
+        #[arg(long = "session-id", alias = "session", value_name = "ID")]
         session: Option<String>,
         /// Print JSON
         #[arg(long)]

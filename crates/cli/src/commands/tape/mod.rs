@@ -125,7 +125,7 @@ pub(crate) enum TapeCommand {
     Reset {
         /// Tape or session id
         name: String,
-        /// Mark the old generation as archived, to be kept permanently
+        /// Mark the old generation as archived; for people only, every generation is kept
         #[arg(long)]
         archive: bool,
     },

@@ -123,7 +123,7 @@ async fn open_file_as_tape(path: &Path) -> Result<TapeSource, CommandError> {
     let tape = tape.map_err(|error| CommandError::new(ErrorCode::TapeNameInvalid, error.to_string()))?;
     let tapes = TapeRepository::new(Arc::new(MemoryStore::new()));
     let mut batch = Batch::new();
-    batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
+    batch.push(Fact::EnsureTape(NewTape::without_session(tape.clone())));
     batch.push(Fact::ImportEntries { tape: tape.clone(), entries });
     tapes.commit(batch).await?;
     Ok(TapeSource { tapes, tape })

@@ -50,7 +50,7 @@ pub(super) async fn import_tape(home: &HomeTapes<'_>, file: &Path, name: Option<
     }
     checks::check_name_is_free(tapes, &tape).await?;
     let mut batch = Batch::new();
-    batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
+    batch.push(Fact::EnsureTape(NewTape::without_session(tape.clone())));
     batch.push(Fact::ImportEntries { tape: tape.clone(), entries });
     tapes.commit(batch).await?;
     print(&format!("imported {count} entries as {tape}"))

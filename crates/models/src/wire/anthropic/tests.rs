@@ -171,9 +171,9 @@ fn a08_stable_prefix_is_marked_for_the_cache() {
 #[test]
 fn images_are_sent_in_user_turns_and_tool_results() {
     let content = Content::Parts(vec![
-        ContentPart::text("look"),
-        ContentPart::image("data:image/png;base64,AA=="),
-        ContentPart::image("https://example.com/a.png"),
+        ContentPart::from_text("look"),
+        ContentPart::from_image_url("data:image/png;base64,AA=="),
+        ContentPart::from_image_url("https://example.com/a.png"),
     ]);
     let blocks = json!([
         {"type": "text", "text": "look"},

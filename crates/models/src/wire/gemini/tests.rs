@@ -93,9 +93,9 @@ fn a08_call_of_another_model_gets_the_documented_signature_replacement() {
 #[test]
 fn images_are_sent_in_user_turns_and_after_a_tool_response() {
     let content = Content::Parts(vec![
-        ContentPart::text("look"),
-        ContentPart::image("data:image/png;base64,AA=="),
-        ContentPart::image("https://example.com/a.webp?x=1"),
+        ContentPart::from_text("look"),
+        ContentPart::from_image_url("data:image/png;base64,AA=="),
+        ContentPart::from_image_url("https://example.com/a.webp?x=1"),
     ]);
     let images = [
         json!({"inlineData": {"mimeType": "image/png", "data": "AA=="}}),

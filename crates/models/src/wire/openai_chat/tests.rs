@@ -65,15 +65,15 @@ fn p13_unknown_parts_of_a_user_message_become_notes() {
 
 #[test]
 fn image_in_a_tool_result_becomes_a_note() {
-    let parts = Content::Parts(vec![ContentPart::text("a screenshot:"), ContentPart::image("data:x")]);
+    let parts = Content::Parts(vec![ContentPart::from_text("a screenshot:"), ContentPart::from_image_url("data:x")]);
     let sent = encoded_messages(vec![ChatMessage::tool_result("c1", "screen", parts)]);
     assert_eq!(sent[0]["content"], "a screenshot:\n[image_url left out]");
 }
 
 #[test]
 fn images_of_tool_results_are_sent_in_a_user_message_to_models_with_vision() {
-    let image = |name: &str| ContentPart::image(format!("https://example.com/{name}.png"));
-    let parts = |name: &str| Content::Parts(vec![ContentPart::text(name), image(name)]);
+    let image = |name: &str| ContentPart::from_image_url(format!("https://example.com/{name}.png"));
+    let parts = |name: &str| Content::Parts(vec![ContentPart::from_text(name), image(name)]);
     let calls =
         vec![ToolCall::new("a", "look", "{}"), ToolCall::new("b", "look", "{}"), ToolCall::new("c", "bash", "{}")];
     let conversation = vec![

@@ -78,7 +78,8 @@ fn a08_responses_are_not_stored_and_reasoning_is_requested_where_supported() {
 
 #[test]
 fn images_and_tools_are_encoded_in_responses_format() {
-    let content = Content::Parts(vec![ContentPart::text("look"), ContentPart::image("data:image/png;base64,AA==")]);
+    let content =
+        Content::Parts(vec![ContentPart::from_text("look"), ContentPart::from_image_url("data:image/png;base64,AA==")]);
     let sent = encoded_items(vec![ChatMessage::user(content)]);
     assert_eq!(
         sent[0]["content"],

@@ -37,7 +37,7 @@ fn name(text: &str) -> TapeName {
 
 fn append_batch(tape: &TapeName, drafts: impl IntoIterator<Item = EntryDraft>) -> Batch {
     let mut batch = Batch::new();
-    batch.push(Fact::EnsureTape(NewTape::with_name(tape.clone())));
+    batch.push(Fact::EnsureTape(NewTape::without_session(tape.clone())));
     for draft in drafts {
         batch.append(tape, draft);
     }
