@@ -62,7 +62,7 @@ struct FileId {
 
 /// State of a database file, with the progress of checkpoints and the commits of others before it was read.
 struct DatabaseState {
-    stamp: FileStamp,
+    stamp: WriteStamp,
     header: Vec<u8>,
     checkpoint: CheckpointState,
     data_version: i64,
@@ -70,7 +70,7 @@ struct DatabaseState {
 
 /// Size and modification time of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FileStamp {
+struct WriteStamp {
     size: u64,
     modified: (i64, i64),
 }
@@ -133,7 +133,7 @@ impl FileGuard {
         let known = DatabaseState {
             data_version,
             checkpoint: CheckpointState::read(shm_handle).map_err(failed)?,
-            stamp: FileStamp::of(&database.metadata().map_err(failed)?),
+            stamp: WriteStamp::of(&database.metadata().map_err(failed)?),
             header: read_header(database_handle).map_err(failed)?,
         };
         Ok(Self { database: open(database.to_path_buf())?, wal, shm, database_handle, shm_handle, known })
@@ -150,7 +150,7 @@ impl FileGuard {
         let data_version_before = data_version(connection, &self.database.path).map_err(GuardError::Unreadable)?;
         let before = CheckpointState::read(self.shm_handle).map_err(unreadable)?;
         // The database comes first: if another one took its place, it does not matter if the log is still there.
-        let stamp = FileStamp::of(&self.database.check_path(true).map_err(unreadable)??);
+        let stamp = WriteStamp::of(&self.database.check_path(true).map_err(unreadable)??);
         if stamp != self.known.stamp {
             let header = read_header(self.database_handle).map_err(unreadable)?;
             if header != self.known.header {
@@ -233,7 +233,7 @@ impl OpenedFile {
     }
 }
 
-impl FileStamp {
+impl WriteStamp {
     fn of(metadata: &Metadata) -> Self {
         Self { size: metadata.len(), modified: (metadata.mtime(), metadata.mtime_nsec()) }
     }
