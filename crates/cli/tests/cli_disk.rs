@@ -297,6 +297,33 @@ fn x02_serve_ends_with_an_error_when_a_sync_fails() {
     fixture.assert_undamaged();
 }
 
+#[test]
+fn x07_serve_ends_with_an_error_when_its_files_are_removed_or_replaced() {
+    type Manipulation = fn(&CliFixture);
+    let manipulations: [Manipulation; 4] = [
+        |fixture| std::fs::remove_dir_all(fixture.home()).unwrap(),
+        |fixture| std::fs::rename(fixture.home(), fixture.path("moved")).unwrap(),
+        |fixture| std::fs::rename(fixture.path("backup.db"), fixture.database()).unwrap(),
+        |fixture| {
+            std::fs::copy(fixture.path("backup.db"), fixture.database()).unwrap();
+        },
+    ];
+    for manipulate in manipulations {
+        let fixture = CliFixture::new();
+        let mut stdio = StdioServer::start(&fixture);
+        let hello = |id| json!({"id": id, "session": "s", "text": "hello", "event_id": format!("e-{id}")});
+        assert_eq!(stdio.send_and_recv(&hello(1))["outcome"], "replied");
+        fixture.capstan(&["store", "backup", &fixture.path("backup.db")]).succeeded();
+        for id in 2..20 {
+            assert_eq!(stdio.send_and_recv(&hello(id))["outcome"], "replied");
+        }
+        manipulate(&fixture);
+        stdio.send_line(&hello(20));
+        let output = stdio.wait_for_exit().failed("store-replaced", 4);
+        assert!(!output.stdout.contains(r#""outcome""#), "nothing more was acknowledged: {output:?}");
+    }
+}
+
 fn full_device() -> std::fs::File {
     std::fs::File::options().write(true).open("/dev/full").unwrap()
 }

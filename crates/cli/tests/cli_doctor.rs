@@ -263,6 +263,34 @@ fn damaged_database_is_reported() {
 }
 
 #[test]
+fn x07_state_that_went_back_is_reported_until_it_is_acknowledged() {
+    let fixture = fixture_with_events(1);
+    assert_status(&doctor_report(&fixture, 0), "history", "ok");
+    fixture.capstan(&["store", "backup", &fixture.path("backup.db")]).succeeded();
+    fixture.capstan(&["run", "not in the backup"]).data();
+    std::fs::copy(fixture.path("backup.db"), fixture.database()).unwrap();
+    let missing = |fixture: &CliFixture| {
+        let report = doctor_report(fixture, 0);
+        assert_status(&report, "history", "warning");
+        find_check(&report, "history")["data"]["missing_entries"].as_u64().unwrap()
+    };
+    let lost = missing(&fixture);
+    assert!(lost > 0);
+    for text in ["more", "than", "there was before"] {
+        fixture.capstan(&["run", text]).data();
+    }
+    assert_eq!(missing(&fixture), lost, "also when the database has more entries than before");
+    let repaired = fixture.capstan(&["doctor", "--repair"]).succeeded();
+    assert!(repaired.stdout.contains(&format!("acknowledged that {lost} entries are gone")), "{repaired:?}");
+    assert_status(&doctor_report(&fixture, 0), "history", "ok");
+
+    std::fs::remove_file(fixture.database()).unwrap();
+    let report = doctor_report(&fixture, 1);
+    assert_status(&report, "database", "problem");
+    assert!(find_check(&report, "database")["message"].as_str().unwrap().contains("is gone; it had "), "{report:#}");
+}
+
+#[test]
 fn g02_enabled_binding_with_an_unknown_runner_is_a_problem() {
     let fixture = CliFixture::new();
     fixture.capstan(&["bindings", "enable", "default"]).succeeded();

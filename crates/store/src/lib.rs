@@ -14,4 +14,6 @@ pub mod jsonl;
 mod sqlite;
 
 pub use jsonl::JsonlTapeStore;
-pub use sqlite::{DeadLetters, SqliteOptions, SqliteStore, copy_database, is_database_locked};
+pub use sqlite::{
+    DeadLetters, HighWaterMark, SqliteOptions, SqliteStore, StateSetback, copy_database, is_database_locked,
+};

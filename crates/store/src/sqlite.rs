@@ -14,9 +14,9 @@ mod backup;
 mod columns;
 mod encoded_batch;
 mod error;
-#[cfg_attr(not(feature = "fail-points"), path = "sqlite/no_fail_point.rs")]
 mod fail_point;
 mod file_guard;
+mod high_water_mark;
 mod in_flight;
 mod key_value;
 mod lock_probe;
@@ -48,6 +48,7 @@ use capstan_tape::{
 use rusqlite::Connection;
 
 pub use backup::copy_database;
+pub use high_water_mark::{HighWaterMark, StateSetback};
 pub use lock_probe::is_database_locked;
 use reader_pool::ReaderPool;
 use search::{EntrySearchRequest, SearchEngine};

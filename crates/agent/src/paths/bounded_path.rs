@@ -192,12 +192,12 @@ fn create_temp_file(folder: &OwnedFd, existing: Option<&Stat>) -> Result<(String
     }
 }
 
-/// Writes and syncs a file. It gets the permissions of the file it replaces before it has any content.
+/// Writes and syncs a file, which then gets the permissions of the file it replaces: writing would clear some of them.
 fn write_content(mut file: File, content: &[u8], existing: Option<&Stat>) -> Result<()> {
+    file.write_all(content)?;
     if let Some(existing) = existing {
         rustix::fs::fchmod(&file, Mode::from_raw_mode(existing.st_mode & 0o7777))?;
     }
-    file.write_all(content)?;
     file.sync_all()
 }
 

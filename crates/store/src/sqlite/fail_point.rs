@@ -1,4 +1,5 @@
-//! Fail points: the process kills itself right before or right after a chosen commit. Compiled in for tests only.
+//! Fail points: the process kills itself right before or right after a chosen commit. Without the feature `fail-points`
+//! they have no effect.
 //!
 //! # Environment variables
 //!
@@ -64,7 +65,7 @@ impl FailPoint {
 /// Override for the maximum number of batches in a transaction.
 pub(super) fn max_group_batches() -> Option<usize> {
     let is_set = |name| std::env::var_os(name).is_some();
-    (is_set("CAPSTAN_FAIL_TRACE") || is_set("CAPSTAN_FAIL_AT")).then_some(1)
+    (cfg!(feature = "fail-points") && (is_set("CAPSTAN_FAIL_TRACE") || is_set("CAPSTAN_FAIL_AT"))).then_some(1)
 }
 
 /// Label of a commit: one word for each kind of fact that characterises it.

@@ -1,8 +1,14 @@
 //! Guard of the files of an open database.
 //!
 //! `SQLite` keeps its files open and goes on writing to them after they were removed, moved away, replaced or
-//! overwritten: every commit succeeds, and none is found again. The guard looks at the paths and at the content that only
-//! `SQLite` may change.
+//! overwritten: every commit succeeds, and none is found again. The guard looks at the paths and at the content of the
+//! database.
+//!
+//! # Overwritten content
+//!
+//! Only checkpoints write to the database file, and the WAL index shows their progress. A change of the file that no
+//! checkpoint explains is foreign. Where the index cannot tell, because the log was restarted since the last look, the
+//! change counts as explained.
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
@@ -11,33 +17,40 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use capstan_protocol::Timestamp;
 use capstan_tape::StoreError;
+use rusqlite::Connection;
+
+use super::error::store_error;
 
 /// Length of the header of a database.
 const DATABASE_HEADER_BYTES: usize = 100;
 /// Length of the part of the WAL index that describes the log and its checkpoints.
 const WAL_INDEX_HEADER_BYTES: usize = 136;
-/// Offset of the salts of the log, which change when the log is reset.
+/// Offset of the number of frames in the log.
+const MAX_FRAME_OFFSET: usize = 16;
+/// Offset of the salts of the log. A restart of the log increments the first one.
 const WAL_SALTS_OFFSET: usize = 32;
 /// Offset of the number of frames that were checkpointed.
 const BACKFILL_OFFSET: usize = 96;
 /// Offset of the number of frames that a checkpoint has begun to copy.
 const BACKFILL_ATTEMPTED_OFFSET: usize = 128;
 
-/// Files of a database that is open for writing, as they were when they were opened.
+/// Files of a database that is open for writing, as they were when they were last looked at.
 pub(super) struct FileGuard {
     database: OpenedFile,
     wal: OpenedFile,
     shm: OpenedFile,
-    content: DatabaseContent,
+    /// Handles for reading parts of the files.
+    database_handle: &'static File,
+    shm_handle: &'static File,
+    known: DatabaseState,
 }
 
 /// File that `SQLite` has open.
 struct OpenedFile {
     path: PathBuf,
     id: FileId,
-    /// Handle for reading parts of the file.
-    handle: &'static File,
 }
 
 /// Identity of a file.
@@ -47,118 +60,182 @@ struct FileId {
     inode: u64,
 }
 
-/// State of the database file as the last checkpoint left it.
-#[derive(Clone, PartialEq, Eq)]
-struct DatabaseContent {
-    size: u64,
-    modified: (i64, i64),
-    checkpoint: CheckpointState,
+/// State of a database file, with the progress of checkpoints and the commits of others before it was read.
+struct DatabaseState {
+    stamp: WriteStamp,
     header: Vec<u8>,
+    checkpoint: CheckpointState,
+    data_version: i64,
 }
 
-/// Progress of checkpoints, from the WAL index. Every checkpoint changes it before it writes to the database and after.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Size and modification time of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct WriteStamp {
+    size: u64,
+    modified: (i64, i64),
+}
+
+/// Progress of checkpoints, from the WAL index.
+///
+/// A checkpoint sets `attempted` before it writes to the database, and `backfilled` after. A restart of the log sets
+/// both to zero and increments the salt; it needs a log that is checkpointed completely.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct CheckpointState {
-    salts: [u8; 8],
+    salt: u32,
+    max_frame: u32,
     backfilled: u32,
     attempted: u32,
 }
 
 impl CheckpointState {
-    /// Returns true if a checkpoint is in progress, or its process died.
-    fn is_incomplete(&self) -> bool {
-        self.attempted != self.backfilled
+    /// Returns true if a checkpoint may have written to the database between this state and a later one.
+    ///
+    /// After one restart of a log that was checkpointed completely, nothing was written, unless other connections
+    /// committed before the restart.
+    fn may_have_written_until(self, later: Self, others_committed: bool) -> bool {
+        let was_in_progress = self.attempted != self.backfilled;
+        match later.salt.wrapping_sub(self.salt) {
+            0 => was_in_progress || later.attempted != self.attempted,
+            1 => was_in_progress || later.attempted > 0 || self.backfilled < self.max_frame || others_committed,
+            _ => true,
+        }
     }
 }
 
-/// Cause of a failed check.
+/// Change of files that must not be ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FileReplacement {
     /// File that changed.
     pub(super) path: PathBuf,
     /// Description of the change.
-    pub(super) detail: String,
+    pub(super) detail: &'static str,
     /// The database at its path is no longer the one that is open, so the log must not be applied to it.
     pub(super) is_other_database: bool,
 }
 
+/// Failure of a check.
+pub(super) enum GuardError {
+    /// The files changed.
+    Replaced(FileReplacement),
+    /// The files could not be looked at.
+    Unreadable(StoreError),
+}
+
 impl FileGuard {
     /// Opens the guard of a database whose log and WAL index exist.
-    pub(super) fn open(database: &Path) -> Result<Self, StoreError> {
-        let open = |path: PathBuf| {
-            OpenedFile::open(&path).map_err(|error| StoreError::io(format!("open {}", path.display()), error))
+    pub(super) fn open(connection: &Connection, database: &Path) -> Result<Self, StoreError> {
+        let failed = |error| StoreError::io(format!("open the files of {}", database.display()), error);
+        let open = |path: PathBuf| OpenedFile::open(path).map_err(failed);
+        let (wal, shm) = (open(sidecar(database, "-wal"))?, open(sidecar(database, "-shm"))?);
+        let database_handle = lasting_handle(database).map_err(failed)?;
+        let shm_handle = lasting_handle(&shm.path).map_err(failed)?;
+        let data_version = data_version(connection, database)?;
+        let known = DatabaseState {
+            data_version,
+            checkpoint: CheckpointState::read(shm_handle).map_err(failed)?,
+            stamp: WriteStamp::of(&database.metadata().map_err(failed)?),
+            header: read_header(database_handle).map_err(failed)?,
         };
-        let database = open(database.to_path_buf())?;
-        let (wal, shm) = (open(sidecar(&database.path, "-wal"))?, open(sidecar(&database.path, "-shm"))?);
-        let failed = |error| StoreError::io(format!("read {}", database.path.display()), error);
-        let metadata = database.path.metadata().map_err(failed)?;
-        let content = DatabaseContent {
-            size: metadata.len(),
-            modified: modified_at(&metadata),
-            checkpoint: read_checkpoint_state(shm.handle).map_err(failed)?,
-            header: read_header(database.handle).map_err(failed)?,
-        };
-        Ok(Self { database, wal, shm, content })
+        Ok(Self { database: open(database.to_path_buf())?, wal, shm, database_handle, shm_handle, known })
     }
 
     /// Checks that the paths still lead to the open files, and that only checkpoints changed the database.
-    pub(super) fn check(&mut self) -> Result<(), FileReplacement> {
-        let metadata = self.database.check_path(true)?;
-        self.wal.check_path(false)?;
-        self.shm.check_path(false)?;
-        let Some(metadata) = metadata else { return Ok(()) };
-        let (size, modified) = (metadata.len(), modified_at(&metadata));
-        if (size, modified) == (self.content.size, self.content.modified) {
-            return Ok(());
+    pub(super) fn check(&mut self, connection: &Connection) -> Result<(), GuardError> {
+        let unreadable = |error| {
+            GuardError::Unreadable(StoreError::io(
+                format!("look at the files of {}", self.database.path.display()),
+                error,
+            ))
+        };
+        let data_version_before = data_version(connection, &self.database.path).map_err(GuardError::Unreadable)?;
+        let before = CheckpointState::read(self.shm_handle).map_err(unreadable)?;
+        // The database comes first: if another one took its place, it does not matter if the log is still there.
+        let stamp = WriteStamp::of(&self.database.check_path(true).map_err(unreadable)??);
+        if stamp != self.known.stamp {
+            let header = read_header(self.database_handle).map_err(unreadable)?;
+            if header != self.known.header {
+                let after = CheckpointState::read(self.shm_handle).map_err(unreadable)?;
+                let data_version_after =
+                    data_version(connection, &self.database.path).map_err(GuardError::Unreadable)?;
+                let others_committed = self.known.data_version != data_version_after;
+                let known = self.known.checkpoint;
+                let is_explained = known.may_have_written_until(before, others_committed)
+                    || known.may_have_written_until(after, others_committed);
+                if !is_explained {
+                    return Err(self.database.replacement("its content was overwritten", true).into());
+                }
+                self.known.header = header;
+            }
         }
-        let unreadable = |error| self.database.change(format!("it cannot be read: {error}"), false);
-        // Read in this order: a checkpoint announces itself before it writes.
-        let header = read_header(self.database.handle).map_err(unreadable)?;
-        let checkpoint = read_checkpoint_state(self.shm.handle).map_err(unreadable)?;
-        let is_checkpoint = checkpoint != self.content.checkpoint || checkpoint.is_incomplete();
-        if !is_checkpoint && header != self.content.header {
-            return Err(self.database.change("its content was replaced".to_owned(), true));
+        self.known = DatabaseState {
+            stamp,
+            header: std::mem::take(&mut self.known.header),
+            // Read before the file: a checkpoint that wrote since is still recognised at the next look.
+            checkpoint: before,
+            data_version: data_version_before,
+        };
+        for file in [&self.wal, &self.shm] {
+            file.check_path(false).map_err(unreadable)??;
         }
-        self.content = DatabaseContent { size, modified, checkpoint, header };
         Ok(())
     }
 
     /// Moves the log and the WAL index away from a database that they do not belong to: the next process to open it
     /// would apply them to it. Returns the new path of the log.
     pub(super) fn set_log_aside(&self) -> Option<PathBuf> {
-        let suffix = format!(".orphaned-{}", std::process::id());
-        for file in [&self.shm, &self.wal] {
+        let suffix = format!(".orphaned-{}", Timestamp::now().as_millis());
+        let set_aside = |file: &OpenedFile| {
             // A file that another process has created in the meantime belongs to the new database.
-            if !file.path.metadata().is_ok_and(|metadata| FileId::of(&metadata) == file.id) {
-                continue;
+            let metadata = file.path.metadata().ok()?;
+            let target = sidecar(&file.path, &suffix);
+            if FileId::of(&metadata) != file.id {
+                return None;
             }
-            if let Err(error) = std::fs::rename(&file.path, sidecar(&file.path, &suffix)) {
-                tracing::error!(file = %file.path.display(), %error, "the log of a replaced database stays next to it");
+            // Unlike a rename, a link never replaces a file.
+            match std::fs::hard_link(&file.path, &target).and_then(|()| std::fs::remove_file(&file.path)) {
+                Ok(()) => Some(target),
+                Err(error) => {
+                    tracing::error!(file = %file.path.display(), %error, "the log of a replaced database stays next to it");
+                    None
+                }
             }
-        }
-        Some(sidecar(&self.wal.path, &suffix)).filter(|log| log.exists())
+        };
+        set_aside(&self.shm);
+        set_aside(&self.wal)
+    }
+}
+
+impl From<FileReplacement> for GuardError {
+    fn from(replacement: FileReplacement) -> Self {
+        Self::Replaced(replacement)
     }
 }
 
 impl OpenedFile {
-    fn open(path: &Path) -> std::io::Result<Self> {
-        let handle = lasting_handle(path)?;
-        Ok(Self { path: path.to_path_buf(), id: FileId::of(&handle.metadata()?), handle })
+    fn open(path: PathBuf) -> std::io::Result<Self> {
+        Ok(Self { id: FileId::of(&path.metadata()?), path })
     }
 
-    /// Checks that the path still leads to this file, and returns its metadata. Without permission to look there is
-    /// none, and the file counts as unchanged.
-    fn check_path(&self, is_database: bool) -> Result<Option<Metadata>, FileReplacement> {
+    /// Checks that the path still leads to this file, and returns its metadata. The outer error is a failure to look.
+    fn check_path(&self, is_database: bool) -> std::io::Result<Result<Metadata, FileReplacement>> {
         match self.path.metadata() {
-            Ok(metadata) if FileId::of(&metadata) == self.id => Ok(Some(metadata)),
-            Ok(_) => Err(self.change("another file took its place".to_owned(), is_database)),
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(None),
-            Err(error) => Err(self.change(format!("it was removed or moved ({error})"), is_database)),
+            Ok(metadata) if FileId::of(&metadata) == self.id => Ok(Ok(metadata)),
+            Ok(_) => Ok(Err(self.replacement("another file took its place", is_database))),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                Ok(Err(self.replacement("it was removed or moved", is_database)))
+            }
+            Err(error) => Err(error),
         }
     }
 
-    fn change(&self, detail: String, is_other_database: bool) -> FileReplacement {
+    fn replacement(&self, detail: &'static str, is_other_database: bool) -> FileReplacement {
         FileReplacement { path: self.path.clone(), detail, is_other_database }
+    }
+}
+
+impl WriteStamp {
+    fn of(metadata: &Metadata) -> Self {
+        Self { size: metadata.len(), modified: (metadata.mtime(), metadata.mtime_nsec()) }
     }
 }
 
@@ -189,10 +266,6 @@ pub(super) fn sidecar(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn modified_at(metadata: &Metadata) -> (i64, i64) {
-    (metadata.mtime(), metadata.mtime_nsec())
-}
-
 /// Reads the header of a database; shorter if the file is.
 fn read_header(database: &File) -> std::io::Result<Vec<u8>> {
     let mut header = vec![0; DATABASE_HEADER_BYTES];
@@ -201,14 +274,24 @@ fn read_header(database: &File) -> std::io::Result<Vec<u8>> {
     Ok(header)
 }
 
-fn read_checkpoint_state(wal_index: &File) -> std::io::Result<CheckpointState> {
-    let mut header = [0; WAL_INDEX_HEADER_BYTES];
-    wal_index.read_exact_at(&mut header, 0)?;
-    Ok(CheckpointState {
-        salts: field(&header, WAL_SALTS_OFFSET),
-        backfilled: u32::from_ne_bytes(field(&header, BACKFILL_OFFSET)),
-        attempted: u32::from_ne_bytes(field(&header, BACKFILL_ATTEMPTED_OFFSET)),
-    })
+impl CheckpointState {
+    fn read(wal_index: &File) -> std::io::Result<Self> {
+        let mut header = [0; WAL_INDEX_HEADER_BYTES];
+        wal_index.read_exact_at(&mut header, 0)?;
+        Ok(Self {
+            // The salts are stored as in the log, the other numbers in the order of the machine.
+            salt: u32::from_be_bytes(field(&header, WAL_SALTS_OFFSET)),
+            max_frame: u32::from_ne_bytes(field(&header, MAX_FRAME_OFFSET)),
+            backfilled: u32::from_ne_bytes(field(&header, BACKFILL_OFFSET)),
+            attempted: u32::from_ne_bytes(field(&header, BACKFILL_ATTEMPTED_OFFSET)),
+        })
+    }
+}
+
+/// Reads the counter that changes with commits of other connections.
+fn data_version(connection: &Connection, database: &Path) -> Result<i64, StoreError> {
+    let read = || connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0));
+    read().map_err(|error: rusqlite::Error| store_error(database, &error))
 }
 
 fn field<const N: usize>(header: &[u8; WAL_INDEX_HEADER_BYTES], offset: usize) -> [u8; N] {

@@ -10,6 +10,7 @@ use super::SqliteStore;
 use super::backup::copy_pages;
 use super::columns::{timestamp_column, u64_column};
 use super::error::store_error;
+use super::high_water_mark::count_entries;
 use super::queries::{OUTBOX_COLUMNS, outbox_row};
 use super::reader::open_reader;
 use super::reader_pool::ReaderPool;
@@ -50,6 +51,11 @@ impl SqliteStore {
         let verification_readers = ReaderPool::new(path.clone());
         let readers = ReaderPool::with_connection(source, path);
         Ok(Self { readers, verification_readers, writer, search_engine: SearchEngine::default() })
+    }
+
+    /// Counts the entries; comparable with the [`HighWaterMark`](super::HighWaterMark) of the database.
+    pub async fn count_entries(&self) -> std::result::Result<u64, StoreError> {
+        self.readers.read(count_entries).await
     }
 
     /// Reads the schema version of a database without changing it; `None` if there is no file.

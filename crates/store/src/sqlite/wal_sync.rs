@@ -13,7 +13,8 @@ use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 use tokio::sync::watch;
 
-use super::file_guard::{FileGuard, FileReplacement, sidecar};
+use super::file_guard::{FileGuard, FileReplacement, GuardError, sidecar};
+use super::high_water_mark::MarkKeeper;
 
 /// Maximum delay of a sync that no caller waits for. A durable commit usually follows within this time, and one sync
 /// serves both.
@@ -24,6 +25,7 @@ pub(super) struct WalSyncer {
     path: PathBuf,
     file: File,
     guard: FileGuard,
+    mark: MarkKeeper,
     /// Time of the first commit that is not synced and that no caller waits for.
     unsynced_since: Option<Instant>,
     /// First permanent failure, after which no commit is allowed. After a failed sync the disk may have lost earlier
@@ -38,8 +40,8 @@ impl WalSyncer {
         let database = connection.path().map_or(database, Path::new);
         let path = sidecar(database, "-wal");
         let file = File::open(&path).map_err(|error| StoreError::io(format!("open {}", path.display()), error))?;
-        let guard = FileGuard::open(database)?;
-        Ok(Self { path, file, guard, unsynced_since: None, failure_watch: watch::Sender::new(None) })
+        let (guard, mark) = (FileGuard::open(connection, database)?, MarkKeeper::open(connection, database)?);
+        Ok(Self { path, file, guard, mark, unsynced_since: None, failure_watch: watch::Sender::new(None) })
     }
 
     /// Watch for a permanent failure.
@@ -67,11 +69,42 @@ impl WalSyncer {
         if let Some(failure) = self.failure() {
             return Err(failure);
         }
+        // Counted before the sync: other processes may write meanwhile.
+        let entries = self.mark.due_entries(connection);
         self.file.sync_data().map_err(|error| {
             let (what, detail) = (self.path.display().to_string(), error.to_string());
             self.fail(StoreError::SyncFailed { what, detail })
         })?;
-        self.guard.check().map_err(|change| self.fail_replaced(connection, &change))
+        match self.guard.check(connection) {
+            Err(GuardError::Replaced(change)) => return Err(self.fail_replaced(connection, &change)),
+            // The commits are written and synced; the check before the next one reports the error.
+            Err(GuardError::Unreadable(error)) => tracing::warn!(%error, "the files could not be checked"),
+            Ok(()) => {}
+        }
+        if let Some(entries) = entries {
+            self.mark.advance(entries);
+        }
+        Ok(())
+    }
+
+    /// Checks the files before a transaction, which may end with a checkpoint.
+    pub(super) fn check_files(&mut self, connection: &Connection) -> Result<(), StoreError> {
+        if let Some(failure) = self.failure() {
+            return Err(failure);
+        }
+        self.guard.check(connection).map_err(|error| match error {
+            GuardError::Replaced(change) => self.fail_replaced(connection, &change),
+            GuardError::Unreadable(error) => error,
+        })
+    }
+
+    /// Prepares the end of the connection: `SQLite` must not checkpoint into another database, and the mark gets the last
+    /// entries.
+    pub(super) fn close(&mut self, connection: &Connection) {
+        // A failure is logged, and there is no caller to report it to.
+        if self.check_files(connection).is_ok() && self.unsynced_since.is_none() {
+            self.mark.close(connection);
+        }
     }
 
     /// Records a permanent failure and returns it.
@@ -83,7 +116,7 @@ impl WalSyncer {
 
     /// Fails because the files changed, and keeps the log from the database that took the place of the open one.
     fn fail_replaced(&mut self, connection: &Connection, change: &FileReplacement) -> StoreError {
-        let mut detail = change.detail.clone();
+        let mut detail = change.detail.to_owned();
         if change.is_other_database {
             if let Err(error) = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
                 tracing::error!(%error, "the log may be written to the database when it is closed");

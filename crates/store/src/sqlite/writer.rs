@@ -168,6 +168,7 @@ fn run_writer(connection: &Connection, path: &Path, wal: WalSyncer, options: Sql
         committer.write_group(group);
     }
     committer.sync_pending_ignoring_errors();
+    committer.wal.close(connection);
 }
 
 /// Queue of a writer thread.
@@ -320,9 +321,7 @@ impl GroupCommitter<'_> {
 
     /// Runs a transaction. An error means that nothing was written.
     fn in_transaction<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        if let Some(failure) = self.wal.failure() {
-            return Err(failure);
-        }
+        self.wal.check_files(self.connection)?;
         let written = self.begin_transaction().and_then(|()| {
             self.notice_other_connections()?;
             let output = work(self)?;

@@ -1,6 +1,7 @@
 //! Files that are removed, moved, replaced or overwritten under an open store.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use capstan_store::{SqliteOptions, SqliteStore, copy_database};
@@ -10,6 +11,17 @@ use tempfile::TempDir;
 
 use super::support::{all, messages, name, texts};
 
+/// State of the log when a test begins.
+#[derive(Debug, Clone, Copy)]
+enum LogState {
+    /// All commits since the backup are in the log.
+    Full,
+    /// The log is empty, and the last commit follows.
+    Truncated,
+    /// The log was checkpointed while it was used, and started again.
+    Restarted,
+}
+
 /// Store with a backup that lacks the last of its commits.
 struct ReplacementFixture {
     _folder: TempDir,
@@ -18,18 +30,19 @@ struct ReplacementFixture {
 }
 
 impl ReplacementFixture {
-    /// Creates the fixture; `is_checkpointed` determines whether the log is empty when the test begins.
-    async fn new(is_checkpointed: bool) -> Self {
+    async fn new(log: LogState) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let home = folder.path().join("home");
         std::fs::create_dir(&home).unwrap();
-        let store = SqliteStore::open(home.join("capstan.db")).unwrap();
+        let wal_checkpoint_pages = if matches!(log, LogState::Restarted) { 4 } else { 4000 };
+        let options = SqliteOptions { wal_checkpoint_pages, ..SqliteOptions::default() };
+        let store = SqliteStore::open_with(home.join("capstan.db"), options).unwrap();
         store.commit(batch("backed up")).await.unwrap();
         copy_database(home.join("capstan.db"), home.join("backup.db")).unwrap();
         for number in 0..100 {
             store.commit(batch(&format!("later {number} {}", "x".repeat(1000)))).await.unwrap();
         }
-        if is_checkpointed {
+        if matches!(log, LogState::Truncated) {
             Connection::open(home.join("capstan.db"))
                 .unwrap()
                 .execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -71,7 +84,7 @@ async fn stored_texts(database: &Path) -> Vec<String> {
 #[tokio::test]
 async fn x07_removed_database_is_noticed_before_a_commit_is_acknowledged() {
     for removed in ["capstan.db", "capstan.db-wal", "capstan.db-shm"] {
-        let files = ReplacementFixture::new(false).await;
+        let files = ReplacementFixture::new(LogState::Full).await;
         std::fs::remove_file(files.path(removed)).unwrap();
         let error = files.assert_refused().await.to_string();
         assert!(
@@ -83,18 +96,18 @@ async fn x07_removed_database_is_noticed_before_a_commit_is_acknowledged() {
 
 #[tokio::test]
 async fn x07_acknowledged_commits_survive_the_removal_of_the_log() {
-    let files = ReplacementFixture::new(false).await;
+    let files = ReplacementFixture::new(LogState::Full).await;
     std::fs::remove_file(files.path("capstan.db-wal")).unwrap();
     files.assert_refused().await;
     let ReplacementFixture { _folder, home, store } = files;
     drop(store);
     let stored = stored_texts(&home.join("capstan.db")).await;
-    assert_eq!((stored.len(), stored[101].as_str()), (103, "acknowledged"));
+    assert_eq!((stored.len(), stored[101].as_str()), (102, "acknowledged"));
 }
 
 #[tokio::test]
 async fn x07_moved_home_is_noticed_and_stays_whole() {
-    let files = ReplacementFixture::new(false).await;
+    let files = ReplacementFixture::new(LogState::Full).await;
     let moved = files.home.with_file_name("moved");
     std::fs::rename(&files.home, &moved).unwrap();
     files.assert_refused().await;
@@ -102,23 +115,41 @@ async fn x07_moved_home_is_noticed_and_stays_whole() {
     assert!(stored_texts(&moved.join("capstan.db")).await.contains(&"acknowledged".to_owned()));
 }
 
+/// Runs a command of the shell, in another process: a handle that this process closes would release its locks.
+fn shell(folder: &Path, script: &str) {
+    assert!(Command::new("sh").args(["-c", script]).current_dir(folder).status().unwrap().success(), "{script}");
+}
+
 #[tokio::test]
 async fn x07_backup_put_in_place_of_the_open_database_is_noticed_and_stays_intact() {
-    for is_checkpointed in [false, true] {
-        for is_renamed in [false, true] {
-            let files = ReplacementFixture::new(is_checkpointed).await;
-            let (backup, database) = (files.path("backup.db"), files.path("capstan.db"));
-            if is_renamed {
-                std::fs::rename(backup, &database).unwrap();
-            } else {
-                std::fs::copy(backup, &database).unwrap();
-            }
+    for log in [LogState::Full, LogState::Truncated, LogState::Restarted] {
+        for replacement in [
+            "mv backup.db capstan.db",
+            "cp backup.db capstan.db",
+            "cp backup.db capstan.db; rm capstan.db-wal capstan.db-shm",
+        ] {
+            let files = ReplacementFixture::new(log).await;
+            shell(&files.home, replacement);
             let error = files.assert_refused().await.to_string();
-            assert!(error.contains("capstan.db-wal.orphaned-"), "{error}");
+            assert!(replacement.contains("rm ") || error.contains("capstan.db-wal.orphaned-"), "{error}");
             drop(files.store);
-            assert_eq!(stored_texts(&database).await, ["backed up"], "{is_checkpointed} {is_renamed}");
+            assert_eq!(stored_texts(&files.home.join("capstan.db")).await, ["backed up"], "{log:?} {replacement}");
         }
     }
+}
+
+#[tokio::test]
+async fn x07_idle_store_does_not_write_its_log_to_a_replaced_database() {
+    let files = ReplacementFixture::new(LogState::Full).await;
+    let idle = SqliteStore::open(files.path("capstan.db")).unwrap();
+    idle.commit(batch("of the idle store")).await.unwrap();
+    files.store.commit(batch("of the busy store")).await.unwrap();
+    shell(&files.home, "cp backup.db capstan.db");
+    files.assert_refused().await;
+    let ReplacementFixture { _folder, home, store } = files;
+    drop(store);
+    drop(idle);
+    assert_eq!(stored_texts(&home.join("capstan.db")).await, ["backed up"]);
 }
 
 #[tokio::test]
@@ -150,7 +181,7 @@ async fn x07_checkpoints_of_several_connections_are_no_change_of_files() {
 
 #[tokio::test]
 async fn x08_store_stops_when_a_newer_version_migrates_its_database() {
-    let files = ReplacementFixture::new(false).await;
+    let files = ReplacementFixture::new(LogState::Full).await;
     let newer = Connection::open(files.path("capstan.db")).unwrap();
     newer.execute_batch("BEGIN; ALTER TABLE tapes ADD COLUMN news TEXT; PRAGMA user_version = 99; COMMIT").unwrap();
     let error = files.store.commit(batch("old rows in new tables")).await.unwrap_err();

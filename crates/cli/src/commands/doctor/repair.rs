@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use capstan_protocol::Timestamp;
-use capstan_store::SqliteStore;
+use capstan_store::{HighWaterMark, SqliteStore};
 use capstan_tape::{Batch, Fact, JournalStore as _, OutboxStatus, StoreError, TapeRecord, TapeRepository, TapeSlice};
 
 use super::super::store;
@@ -42,6 +42,7 @@ impl RepairOutcome {
         repairs.remove_stale_locks(store_check);
         repairs.remove_stale_backups(unfinished);
         let Some(store) = repairs.open_store(store_check) else { return repairs };
+        repairs.acknowledge_setback(store_check);
         // A repair that closes runs of dead processes would belong here: after the migration of the schema, and before the
         // replication of the entries it would append.
         if let Err(error) = repairs.acknowledge_dead_letters(&store).await {
@@ -89,6 +90,16 @@ impl RepairOutcome {
                 self.unrepaired.push(format!("could not open the database: {error}"));
                 None
             }
+        }
+    }
+
+    /// Acknowledges that the database went back to an earlier state.
+    fn acknowledge_setback(&mut self, store_check: &StoreCheck<'_>) {
+        let setback = HighWaterMark::read(store_check.database).ok().flatten().and_then(|mark| mark.setback);
+        let Some(setback) = setback else { return };
+        match HighWaterMark::acknowledge_setback(store_check.database) {
+            Ok(()) => self.done.push(format!("acknowledged that {} entries are gone", setback.entries)),
+            Err(error) => self.unrepaired.push(format!("could not acknowledge missing entries: {error}")),
         }
     }
 

@@ -13,7 +13,7 @@ use capstan_host::conservation::ConservationReport;
 use capstan_host::{OrphanedWork, ProcessLiveness};
 use capstan_policy::BindingStore;
 use capstan_protocol::{Binding, Clock, EntryId, RunnerId, TapeName, Timestamp, WorkspaceId};
-use capstan_store::{SqliteStore, is_database_locked};
+use capstan_store::{HighWaterMark, SqliteStore, is_database_locked};
 use capstan_tape::{
     IntegrityProblem, OutboxRecord, OutboxStatus, OutboxStore as _, StoreError, TapeAddress, TapeRepository, TapeSlice,
     TapeStore,
@@ -71,7 +71,7 @@ impl StoreCheck<'_> {
         let version = match SqliteStore::read_schema_version(self.database) {
             Ok(Some(version)) => version,
             Ok(None) => {
-                report.add(CheckResult::ok("database", "does not exist yet: the first message creates it"));
+                report.add(check_missing_database(self.database));
                 return;
             }
             Err(error) => {
@@ -87,6 +87,7 @@ impl StoreCheck<'_> {
             }
         };
         report.add(check_schema(version));
+        report.add(check_or_failure("history", check_history(self.database, &store).await));
         let was_locked = self.is_locked(version, Duration::ZERO);
         let tapes = self.tapes(&store);
         self.report_faults(report, &tapes).await;
@@ -222,6 +223,38 @@ async fn check_bindings(tapes: TapeRepository, runners: Option<&[RunnerId]>) -> 
         results.push(CheckResult::problem("bindings", message, hint).with_details(truncate_lines(lines)));
     }
     results
+}
+
+/// Checks a home without a database: either it is new, or its database was removed.
+fn check_missing_database(database: &Path) -> CheckResult {
+    match HighWaterMark::read(database) {
+        Ok(None | Some(HighWaterMark { entries: 0, .. })) => {
+            CheckResult::ok("database", "does not exist yet: the first message creates it")
+        }
+        Ok(Some(mark)) => {
+            let message = format!("{} is gone; it had {} entries", database.display(), mark.entries);
+            CheckResult::problem("database", message, "put the file back, or restore the newest backup")
+        }
+        Err(error) => CheckResult::failed("database", &error.into()),
+    }
+}
+
+/// Checks that the database has all entries that it had before.
+async fn check_history(database: &Path, store: &SqliteStore) -> Result<CheckResult, StoreError> {
+    // The mark is read first: it never leads the database of that moment.
+    let mark = HighWaterMark::read(database)?.unwrap_or_default();
+    let entries = store.count_entries().await?;
+    let missing_now = mark.entries.saturating_sub(entries);
+    let setback = mark.setback.as_ref();
+    let missing = missing_now + setback.map_or(0, |setback| setback.entries);
+    if missing == 0 {
+        return Ok(CheckResult::ok("history", format!("entries: {entries}")));
+    }
+    let found = setback.map(|setback| format!(", found {}", setback.found_at)).unwrap_or_default();
+    let message = format!("the database went back by {missing} entries{found}: an older copy took its place");
+    let hint = "expected after restoring a backup: acknowledge it with `capstan doctor --repair`; otherwise put back \
+                the newer file";
+    Ok(CheckResult::warning("history", message, hint).data(json!({ "missing_entries": missing })))
 }
 
 fn check_schema(version: u32) -> CheckResult {

@@ -1,0 +1,151 @@
+//! High-water mark: a file next to the database with the number of entries that were appended to its tapes.
+//!
+//! A database that was replaced by an older copy while no process was running looks like any other. The mark shows that
+//! it had more entries before. It may lag behind the database, but never leads: it is written after the entries it counts
+//! are synced, at most once a second, and without a sync of its own.
+
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use capstan_protocol::Timestamp;
+use capstan_tape::StoreError;
+use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
+
+use super::file_guard::sidecar;
+
+/// Minimum time between two writes of the mark.
+const MARK_INTERVAL: Duration = Duration::from_secs(1);
+/// Minimum ratio of that time to the time it takes to count the entries, which grows with the number of tapes.
+const MIN_INTERVAL_RATIO: u32 = 100;
+/// Suffix of the file that holds the mark.
+const MARK_SUFFIX: &str = "-mark";
+
+/// State that a database had reached.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HighWaterMark {
+    /// Number of entries that were appended to all tapes.
+    pub entries: u64,
+    /// Loss of entries that was found when the database was opened, until an operator acknowledges it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setback: Option<StateSetback>,
+}
+
+/// Loss of entries that the database had.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateSetback {
+    /// Number of missing entries.
+    pub entries: u64,
+    /// Time at which the loss was found.
+    pub found_at: Timestamp,
+}
+
+impl HighWaterMark {
+    /// Reads the mark of a database. An unreadable mark counts as none: a power failure may leave an incomplete file.
+    pub fn read(database: impl AsRef<Path>) -> Result<Option<Self>, StoreError> {
+        let path = sidecar(database.as_ref(), MARK_SUFFIX);
+        match std::fs::read(&path) {
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(StoreError::io(format!("read {}", path.display()), error)),
+        }
+    }
+
+    /// Forgets a setback, so that it is no longer reported.
+    pub fn acknowledge_setback(database: impl AsRef<Path>) -> Result<(), StoreError> {
+        let database = database.as_ref();
+        match Self::read(database)? {
+            Some(mark) if mark.setback.is_some() => Self { setback: None, ..mark }
+                .write(database)
+                .map_err(|error| StoreError::io(format!("write the mark of {}", database.display()), error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn write(&self, database: &Path) -> std::io::Result<()> {
+        let path = sidecar(database, MARK_SUFFIX);
+        let temporary = sidecar(&path, &format!(".{}", std::process::id()));
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+        file.write_all(&serde_json::to_vec(self)?)?;
+        std::fs::rename(&temporary, path)
+    }
+}
+
+/// Counts the entries that were appended to all tapes.
+pub(super) fn count_entries(connection: &Connection) -> rusqlite::Result<u64> {
+    // The entries themselves may be in another store; the heads of the tapes never are.
+    let mut statement = connection.prepare_cached("SELECT coalesce(sum(head), 0) FROM tapes")?;
+    statement.query_row([], |row| row.get::<_, i64>(0)).map(i64::cast_unsigned)
+}
+
+/// Keeps the mark of a database that is open for writing.
+pub(super) struct MarkKeeper {
+    database: PathBuf,
+    mark: HighWaterMark,
+    /// Earliest time of the next write.
+    due_at: Instant,
+}
+
+impl MarkKeeper {
+    /// Compares an open database with its mark, and records a setback.
+    pub(super) fn open(connection: &Connection, database: &Path) -> Result<Self, StoreError> {
+        // The mark is read first: while it was written, the database had as many entries.
+        let mut mark = HighWaterMark::read(database)?.unwrap_or_default();
+        let entries = count_entries(connection).map_err(|error| super::error::store_error(database, &error))?;
+        let mut keeper = Self { database: database.to_path_buf(), due_at: Instant::now(), mark: mark.clone() };
+        if entries < mark.entries {
+            let missing = mark.entries - entries;
+            tracing::warn!(
+                database = %database.display(),
+                missing,
+                "the database has fewer entries than before: an older copy took its place; `capstan doctor` tells more"
+            );
+            let earlier = mark.setback.take().map_or(0, |setback| setback.entries);
+            let setback = StateSetback { entries: earlier + missing, found_at: Timestamp::now() };
+            keeper.replace(HighWaterMark { entries, setback: Some(setback) });
+        }
+        Ok(keeper)
+    }
+
+    /// Returns the number of entries to mark after the next sync, if the mark is due.
+    pub(super) fn due_entries(&mut self, connection: &Connection) -> Option<u64> {
+        let started_at = Instant::now();
+        if started_at < self.due_at {
+            return None;
+        }
+        let entries = self.unmarked_entries(connection);
+        let now = Instant::now();
+        self.due_at = now + MARK_INTERVAL.max((now - started_at) * MIN_INTERVAL_RATIO);
+        entries
+    }
+
+    fn unmarked_entries(&self, connection: &Connection) -> Option<u64> {
+        count_entries(connection).ok().filter(|entries| *entries > self.mark.entries)
+    }
+
+    /// Writes the mark of a database that is synced and about to be closed.
+    pub(super) fn close(&mut self, connection: &Connection) {
+        if let Some(entries) = self.unmarked_entries(connection) {
+            self.advance(entries);
+        }
+    }
+
+    /// Writes the mark for entries that are synced.
+    pub(super) fn advance(&mut self, entries: u64) {
+        // A setback may have been acknowledged in the meantime.
+        let stored = HighWaterMark::read(&self.database).ok().flatten();
+        let setback = stored.map_or_else(|| self.mark.setback.clone(), |stored| stored.setback);
+        self.replace(HighWaterMark { entries, setback });
+    }
+
+    fn replace(&mut self, mark: HighWaterMark) {
+        // Without space the mark lags behind, which is allowed.
+        if let Err(error) = mark.write(&self.database) {
+            tracing::debug!(%error, "the high-water mark was not written");
+        }
+        self.mark = mark;
+    }
+}
