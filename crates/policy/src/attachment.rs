@@ -67,8 +67,7 @@ fn looks_like_address(text: &str) -> bool {
     let is_scheme = |scheme: &str| {
         !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
     };
-    ADDRESS_PREFIXES.iter().any(|prefix| has_prefix(&prefix))
-        || text.split_once("://").is_some_and(|(scheme, _)| is_scheme(scheme))
+    ADDRESS_PREFIXES.iter().any(has_prefix) || text.split_once("://").is_some_and(|(scheme, _)| is_scheme(scheme))
 }
 
 fn check_address(address: &str) -> Result<(), AttachmentError> {
@@ -93,7 +92,7 @@ fn is_public_domain(domain: &str) -> bool {
     let domain = domain.strip_suffix('.').unwrap_or(domain);
     let is_within =
         |parent: &&str| domain.strip_suffix(*parent).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-    domain.contains('.') && !PRIVATE_DOMAINS.iter().any(|parent| is_within(&parent))
+    domain.contains('.') && !PRIVATE_DOMAINS.iter().any(is_within)
 }
 
 fn refusal(address: &str, reason: &'static str) -> AttachmentError {

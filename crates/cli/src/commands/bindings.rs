@@ -1,6 +1,6 @@
 //! `capstan bindings`.
 
-use capstan_host::{EventResolver, HostError};
+use capstan_host::{EventResolver, HostError, ResolvedEvent};
 use capstan_policy::BindingStore;
 use capstan_policy::bindings::{BindingChoice, UnreadableBinding};
 use capstan_protocol::{Binding, BindingId, Clock, ErrorCode, Event, EventFilter, EventOrigin, SessionId};
@@ -118,12 +118,12 @@ struct DryRunReport {
 impl DryRunReport {
     /// Resolves an event like the intake of a host, and explains the choice of its binding.
     async fn new(resolver: &EventResolver, bindings: &BindingStore, event: Event) -> Result<Self, CommandError> {
-        let resolved = resolver.resolve(&event.into()).await?;
-        if let Some(failure) = resolved.failure {
+        let ResolvedEvent { inbound, session, failure } = resolver.resolve(&event.into()).await?;
+        if let Some(failure) = failure {
             return Err(HostError::from(failure).into());
         }
-        let choice = bindings.dry_run(&resolved.inbound).await?;
-        Ok(Self { choice, session_id: resolved.session, origin: resolved.inbound.origin() })
+        let choice = bindings.dry_run(&inbound).await?;
+        Ok(Self { choice, session_id: session, origin: inbound.origin() })
     }
 
     fn to_lines(&self) -> Vec<String> {

@@ -107,6 +107,7 @@ type ToolHandler =
     Box<dyn Fn(JsonObject, ToolContext) -> BoxFuture<'static, Result<ToolOutput, ToolError>> + Send + Sync>;
 
 /// Tool made from a function.
+#[expect(clippy::struct_excessive_bools, reason = "independent declarations, one for each method of the trait")]
 pub struct FnTool {
     spec: ToolSpec,
     is_read_only: bool,
