@@ -85,6 +85,10 @@ impl Plugin for BuiltinPlugin {
         "builtin"
     }
 
+    fn author(&self) -> &'static str {
+        "capstan"
+    }
+
     fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
         capstan_host::builtin::register(hooks);
         capstan_agent::register(hooks, self.loop_options, self.agent_options.clone());

@@ -97,8 +97,8 @@ impl Orchestrator {
         let runner = self.environment.runner(&binding.runner_id).cloned();
         let runner = runner.ok_or_else(|| TurnError::UnknownRunner(binding.runner_id.clone()))?;
         let now = self.environment.options.clock.now();
-        let descriptor = runner.descriptor();
-        let bypasses_host = self.environment.can_bypass_host(&descriptor);
+        let descriptor = &runner.descriptor;
+        let bypasses_host = self.environment.can_bypass_host(descriptor);
         let grant = compute_grant(&descriptor.permissions, binding, EventScope::from(&*input.inbound));
         let context = self.build_context(input, binding, turn, now, RunResources { grant });
         // Registered before it is recorded: recovery must not take it for a run of a dead process.

@@ -24,6 +24,7 @@ mod platform;
 mod restricted_grants;
 mod results;
 mod run_api;
+mod runner_identity;
 mod schemas;
 mod sessions;
 mod spill;

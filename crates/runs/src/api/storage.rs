@@ -137,8 +137,8 @@ impl MethodHandler for StorageDelete {
 fn area_namespace(run: &Run, area: StorageArea) -> String {
     let owner = match area {
         StorageArea::Plugin => {
-            let descriptor = run.runner.descriptor();
-            match descriptor.plugin {
+            let descriptor = &run.runner.descriptor;
+            match &descriptor.plugin {
                 Some(plugin) => json!([plugin.author, plugin.name]),
                 None => json!(descriptor.id),
             }
