@@ -4,7 +4,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use capstan_protocol::{JsonObject, ToolName, ToolOutput, ToolSpec};
+use capstan_protocol::{JsonObject, PermissionSet, ToolName, ToolOutput, ToolSpec};
 use futures::future::BoxFuture;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -41,6 +41,12 @@ pub trait Tool: Send + Sync + 'static {
         false
     }
 
+    /// Permissions for the run API that the tool needs beyond the storage of its own plugin. Granted to tools of the host
+    /// itself only, and never more than the grant of the run.
+    fn permissions(&self) -> PermissionSet {
+        PermissionSet::none()
+    }
+
     /// Calls the tool. An error is returned to the model, which may try again.
     async fn call(&self, arguments: JsonObject, context: ToolContext) -> Result<ToolOutput, ToolError>;
 }
@@ -75,7 +81,9 @@ impl ToolEffect {
 pub struct ToolContext {
     /// Workspace directory.
     pub workspace: PathBuf,
-    /// Run API, under the grant of the calling run.
+    /// Run API, under the authority of the tool: the storage of its own plugin, and its declared
+    /// [permissions](Tool::permissions) if it is a tool of the host. The state and the storage of the calling runner are
+    /// not part of it.
     pub api: RunApi,
     /// Fires when the run is cancelled; a tool that waits must watch it.
     pub cancel_token: CancellationToken,
@@ -107,6 +115,7 @@ pub struct FnTool {
     effect: Option<fn(&JsonObject, &Path) -> ToolEffect>,
     has_own_deadline: bool,
     needs_knowledge: bool,
+    permissions: PermissionSet,
     handler: ToolHandler,
 }
 
@@ -120,7 +129,15 @@ impl FnTool {
         let spec =
             ToolSpec { name: ToolName::new(name), description: description.to_owned(), parameters: parameters.into() };
         let handler: ToolHandler = Box::new(move |arguments, context| Box::pin(handler(arguments, context)));
-        Self { spec, is_read_only: false, effect: None, has_own_deadline: false, needs_knowledge: false, handler }
+        Self {
+            spec,
+            is_read_only: false,
+            effect: None,
+            has_own_deadline: false,
+            needs_knowledge: false,
+            permissions: PermissionSet::none(),
+            handler,
+        }
     }
 
     /// Declares that the tool changes nothing.
@@ -141,6 +158,11 @@ impl FnTool {
     /// Declares that the tool queries knowledge bases.
     pub fn with_knowledge(self) -> Self {
         Self { needs_knowledge: true, ..self }
+    }
+
+    /// Declares the permissions that the tool needs.
+    pub fn with_permissions(self, permissions: PermissionSet) -> Self {
+        Self { permissions, ..self }
     }
 }
 
@@ -165,6 +187,10 @@ impl Tool for FnTool {
 
     fn needs_knowledge(&self) -> bool {
         self.needs_knowledge
+    }
+
+    fn permissions(&self) -> PermissionSet {
+        self.permissions.clone()
     }
 
     async fn call(&self, arguments: JsonObject, context: ToolContext) -> Result<ToolOutput, ToolError> {

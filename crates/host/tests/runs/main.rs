@@ -30,3 +30,4 @@ mod sessions;
 mod spill;
 mod state;
 mod support;
+mod tool_authority;

@@ -25,6 +25,7 @@ mod steering;
 mod storage;
 mod tape;
 mod token_meter;
+mod tool_authority;
 mod tool_step;
 mod tools;
 
