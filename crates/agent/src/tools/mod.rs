@@ -70,7 +70,7 @@ pub(crate) fn built_in_tools(options: &ToolOptions, skills: &SkillDirs) -> Vec<A
     ]
 }
 
-/// These operations on resources of any name.
+/// Access to resources of any name with these operations.
 fn all_names<O: ResourceOperation>(operations: OperationSet<O>) -> ResourceAccess<O> {
     ResourceAccess { names: AllowList::All, operations }
 }

@@ -63,12 +63,14 @@ macro_rules! run_api_methods {
                 call ToolsCall(ToolStepCall) -> Vec<ToolOutput>,
                 fn call(calls: Vec<ToolCall>) = ToolStepCall { calls };
 
-                /// Output of a comma command, which is recorded as a `command` event. No message is ingested.
+                /// Output of the comma command that the run serves, which is recorded as a `command` event. No message is
+                /// ingested. `raw` must be the line of the event.
                 "tools.command" needs "`tools`: `call`, for that tool",
                 call ToolsCommand(CommandCall) -> ToolOutput,
                 fn command(call: CommandCall) = call;
 
-                /// Records a comma command that cannot be run as a `command` event, with the line and the reason.
+                /// Records the comma command that the run serves and that cannot be run as a `command` event, with the line and
+                /// the reason. `raw` must be the line of the event.
                 "tools.refuse_command" needs "`tape`: `write`",
                 call ToolsRefuseCommand(CommandRefusalCall) -> (),
                 fn refuse_command(raw: &str, reason: &str) =
