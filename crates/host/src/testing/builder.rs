@@ -36,12 +36,12 @@ pub struct TestHostBuilder {
     options: HostOptions,
     deadlines: HookDeadlines,
     host_plugins: Vec<Box<dyn Plugin>>,
+    agent_plugin: Option<Box<dyn Plugin>>,
     plugins: Vec<Box<dyn Plugin>>,
     channels: Vec<Arc<dyn Channel>>,
     providers: Vec<(String, WireProtocol, ProviderOptions)>,
     binding: Option<Binding>,
     has_builtin: bool,
-    has_agent: bool,
     has_terminal: bool,
     allows_load_failures: bool,
 }
@@ -59,12 +59,12 @@ impl TestHostBuilder {
             options,
             deadlines: HookDeadlines::default(),
             host_plugins: Vec::new(),
+            agent_plugin: None,
             plugins: Vec::new(),
             channels: Vec::new(),
             providers: Vec::new(),
             binding: None,
             has_builtin: true,
-            has_agent: true,
             has_terminal: true,
             allows_load_failures: false,
         }
@@ -84,8 +84,8 @@ impl TestHostBuilder {
 
     /// Adds a plugin whose runner takes the place of the agent, with its id.
     pub fn agent_plugin(mut self, plugin: impl Plugin) -> Self {
-        self.has_agent = false;
-        self.host_plugin(plugin)
+        self.agent_plugin = Some(Box::new(plugin));
+        self
     }
 
     /// Adds a plugin with this registration.
@@ -178,7 +178,7 @@ impl TestHostBuilder {
         if self.has_builtin {
             registry.register_builtin(&self.builtin_plugin());
         }
-        for plugin in &self.host_plugins {
+        for plugin in self.agent_plugin.iter().chain(&self.host_plugins) {
             registry.register_builtin(plugin.as_ref());
         }
         for plugin in &self.plugins {
@@ -199,7 +199,8 @@ impl TestHostBuilder {
         let terminal: Arc<dyn Channel> = Arc::new(CliChannel::new(CliPrinter::silent()));
         let terminal = self.has_terminal.then_some(terminal);
         let channels: Vec<_> = terminal.into_iter().chain(self.channels.iter().cloned()).collect();
-        let (providers, max_steps, has_agent) = (self.providers.clone(), self.options.limits.max_steps, self.has_agent);
+        let (providers, max_steps, has_agent) =
+            (self.providers.clone(), self.options.limits.max_steps, self.agent_plugin.is_none());
         ClosurePlugin::new("builtin", move |hooks| {
             crate::builtin::register(hooks);
             let agent_options = AgentOptions { message_context: false, ..AgentOptions::default() };

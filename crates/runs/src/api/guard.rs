@@ -24,7 +24,7 @@ pub(super) enum CallerKind {
     /// The run's runner.
     Runner,
     /// A tool that is being called, with its own authority.
-    Tool(ToolAuthority),
+    Tool(Box<ToolAuthority>),
 }
 
 macro_rules! define_dispatch {

@@ -38,13 +38,12 @@ impl ToolAuthority {
             RequiredPermission::Nothing => &RequiredPermission::AnyTool(ToolOperation::Detail),
             permission => permission,
         };
-        permission.check(&self.may).map_err(|error| match permission.check(&run.grant().may) {
-            Err(_) => error,
-            Ok(()) => {
-                let message = "the run may do this, the tool may not: a tool has the storage of its plugin, and tools of \
-                    the host the permissions that they declare";
-                ApiError::new(ApiErrorCode::Unauthorized, message)
-            }
-        })
+        let refusal = permission.check(&self.may);
+        if refusal.is_ok() || permission.check(&run.grant().may).is_err() {
+            return refusal;
+        }
+        let message = "the run may do this, the tool may not: a tool has the storage of its plugin, and a tool of the host \
+            the permissions that it declares";
+        Err(ApiError::new(ApiErrorCode::Unauthorized, message))
     }
 }

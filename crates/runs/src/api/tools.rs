@@ -314,7 +314,8 @@ impl ToolCaller {
     /// Caller of the run API during a call of the tool.
     fn caller_kind(&self, tool: &dyn Tool) -> CallerKind {
         let plugin = self.0.environment.tools.plugin(tool.spec().name.as_str());
-        CallerKind::Tool(plugin.map_or_else(ToolAuthority::none, |plugin| ToolAuthority::new(&self.0, tool, plugin)))
+        let authority = plugin.map_or_else(ToolAuthority::none, |plugin| ToolAuthority::new(&self.0, tool, plugin));
+        CallerKind::Tool(Box::new(authority))
     }
 
     /// Executes a tool. A panic or a timeout becomes an error output.
