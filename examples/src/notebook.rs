@@ -34,12 +34,16 @@ pub struct NotebookRunner;
 
 impl NotebookRunner {
     /// Runner id for bindings.
-    pub const ID: &str = "plugin:capstan/examples/notebook";
+    pub const ID: &str = "plugin:capstan/notebook/runner";
 }
 
 impl Plugin for NotebookRunner {
     fn name(&self) -> &'static str {
         "notebook"
+    }
+
+    fn author(&self) -> &'static str {
+        "capstan"
     }
 
     fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {

@@ -30,12 +30,16 @@ pub struct RulesRunner;
 
 impl RulesRunner {
     /// Runner id for bindings.
-    pub const ID: &str = "plugin:capstan/examples/rules";
+    pub const ID: &str = "plugin:capstan/rules/runner";
 }
 
 impl Plugin for RulesRunner {
     fn name(&self) -> &'static str {
         "rules"
+    }
+
+    fn author(&self) -> &'static str {
+        "capstan"
     }
 
     fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {

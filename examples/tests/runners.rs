@@ -42,7 +42,7 @@ fn g02_documented_binding_works_in_the_documented_binary() {
     });
     let served: Value = serde_json::from_slice(&capstan(&["events", "send", "-"], &vote.to_string())).unwrap();
     assert_eq!(served["output"], "tea has 1");
-    let namespace = "[\"plugin:capstan/examples/rules\", \"conversation\", \"cli:family\"]";
+    let namespace = "[\"plugin:capstan/rules/runner\", \"conversation\", \"cli:family\"]";
     let stored = capstan(&["state", "set", namespace, "greeting", "\"hello\""], "");
     assert!(String::from_utf8(stored).unwrap().starts_with("set \"greeting\" in "), "as docs/state.md says");
 }

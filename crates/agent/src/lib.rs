@@ -49,6 +49,12 @@ impl Default for AgentOptions {
 
 /// Registers the agent with its tools and prompts; called by the built-in plugin.
 pub fn register(hooks: &mut HookRegistrar, loop_options: LoopOptions, agent_options: AgentOptions) {
+    register_tools_and_prompts(hooks, agent_options);
+    hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::new(Agent::new(loop_options)) as Arc<dyn Runner>])));
+}
+
+/// Registers the tools and prompts of the agent, for a host with another runner.
+pub fn register_tools_and_prompts(hooks: &mut HookRegistrar, agent_options: AgentOptions) {
     let AgentOptions { tools, skills, message_context } = agent_options;
     let (system, tool_skills, prompt_skills) =
         (Arc::new(SystemPromptBuilder::new(skills.clone())), skills.clone(), skills);
@@ -69,6 +75,5 @@ pub fn register(hooks: &mut HookRegistrar, loop_options: LoopOptions, agent_opti
             }
         })
         .on_sync(SystemPrompt, move |state: TurnState| Ok(Some(system.build(&state))))
-        .on_sync(ProvideTools, move || Ok(Some(tools::built_in_tools(&tools, &tool_skills))))
-        .on_sync(ProvideRunners, move || Ok(Some(vec![Arc::new(Agent::new(loop_options)) as Arc<dyn Runner>])));
+        .on_sync(ProvideTools, move || Ok(Some(tools::built_in_tools(&tools, &tool_skills))));
 }

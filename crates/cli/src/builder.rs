@@ -37,7 +37,7 @@ impl Capstan {
         deadlines: HookDeadlines,
     ) -> HookRuntime {
         let mut registry = Registry::new();
-        registry.register(&BuiltinPlugin::new(config, Arc::new(terminal.clone())));
+        registry.register_builtin(&BuiltinPlugin::new(config, Arc::new(terminal.clone())));
         for plugin in &self.plugins {
             registry.register(plugin.as_ref());
         }

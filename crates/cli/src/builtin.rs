@@ -95,6 +95,10 @@ impl Plugin for BuiltinPlugin {
         Self::PLUGIN_NAME
     }
 
+    fn author(&self) -> &'static str {
+        "capstan"
+    }
+
     fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
         capstan_host::builtin::register(hooks);
         capstan_agent::register(hooks, self.loop_options, self.agent_options.clone());

@@ -42,6 +42,10 @@ impl Plugin for CrashPlugin {
         Self::PLUGIN_NAME
     }
 
+    fn author(&self) -> &'static str {
+        "capstan"
+    }
+
     fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
         let trial_dir = self.trial_dir.clone();
         hooks.on_sync(ProvideChannels, move || {

@@ -43,7 +43,7 @@ pub use interception::{InterceptorChain, LlmDecision, ToolDecision};
 pub use lifespan::{LifespanHandler, TurnLifespan};
 pub use model_stage::run_model_stage;
 pub use onboard_config::merge_onboard_config;
-pub use plugin::{Plugin, PluginLoadFailure};
+pub use plugin::{Plugin, PluginIdentity, PluginLoadFailure};
 pub use registrar::HookRegistrar;
 pub use registry::{HookImplementor, HookListing, Registry};
 pub use runtime::{HookDecision, HookRuntime};

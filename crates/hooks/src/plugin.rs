@@ -4,6 +4,20 @@ use capstan_protocol::PluginName;
 
 use crate::{BoxError, HookRegistrar};
 
+/// Author of plugins that name none.
+const LOCAL_AUTHOR: &str = "local";
+
+/// Identity of a registered plugin, from which those of its runners and tools are derived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PluginIdentity {
+    /// Name of the plugin.
+    pub name: PluginName,
+    /// Author of the plugin.
+    pub author: String,
+    /// The host itself has registered the plugin, not a distribution.
+    pub is_builtin: bool,
+}
+
 /// Extension of the host: one type that registers its contributions.
 ///
 /// ```
@@ -27,6 +41,11 @@ pub trait Plugin: Send + Sync + 'static {
     /// Unique name of the plugin.
     fn name(&self) -> &str;
 
+    /// Author of the plugin. Together with the name it begins the ids of its runners: `plugin:AUTHOR/NAME/RUNNER`.
+    fn author(&self) -> &str {
+        LOCAL_AUTHOR
+    }
+
     /// Registers the contributions. A plugin that fails here contributes nothing; the others still load.
     fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError>;
 }
@@ -34,6 +53,10 @@ pub trait Plugin: Send + Sync + 'static {
 impl<P: Plugin + ?Sized> Plugin for Box<P> {
     fn name(&self) -> &str {
         (**self).name()
+    }
+
+    fn author(&self) -> &str {
+        (**self).author()
     }
 
     fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {

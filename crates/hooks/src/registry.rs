@@ -9,7 +9,10 @@ use capstan_protocol::PluginName;
 
 use crate::error::panic_message;
 use crate::registrar::{HookContribution, HookImplementation};
-use crate::{HookAggregation, HookPoint, HookPointInfo, HookRegistrar, HookTracer, Plugin, PluginLoadFailure, points};
+use crate::{
+    HookAggregation, HookPoint, HookPointInfo, HookRegistrar, HookTracer, Plugin, PluginIdentity, PluginLoadFailure,
+    points,
+};
 
 /// Hook point with its implementors.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +35,7 @@ pub struct HookImplementor {
 /// Registered plugins and their contributions.
 #[derive(Default)]
 pub struct Registry {
-    plugins: Vec<PluginName>,
+    plugins: Vec<PluginIdentity>,
     load_failures: Vec<PluginLoadFailure>,
     contributions: HashMap<TypeId, Vec<HookContribution>>,
     pub(crate) tracers: Vec<Arc<dyn HookTracer>>,
@@ -47,9 +50,19 @@ impl Registry {
     /// Registers a plugin. A plugin that fails, panics or repeats a name is recorded as a load failure and contributes
     /// nothing.
     pub fn register(&mut self, plugin: &dyn Plugin) {
+        self.register_as(plugin, false);
+    }
+
+    /// Registers a plugin of the host itself. Its runners may have ids that begin with `builtin:`, and its tools get the
+    /// permissions that they declare.
+    pub fn register_builtin(&mut self, plugin: &dyn Plugin) {
+        self.register_as(plugin, true);
+    }
+
+    fn register_as(&mut self, plugin: &dyn Plugin, is_builtin: bool) {
         let name = PluginName::new(plugin.name());
         let mut registrar = HookRegistrar::new(name.clone());
-        let loaded = if self.plugins.contains(&name) {
+        let loaded = if self.identity(&name).is_some() {
             Err("a plugin with this name is already registered".to_owned())
         } else {
             match catch_unwind(AssertUnwindSafe(|| plugin.register(&mut registrar))) {
@@ -59,7 +72,7 @@ impl Registry {
         };
         match loaded {
             Ok(()) => {
-                self.plugins.push(name);
+                self.plugins.push(PluginIdentity { name, author: plugin.author().to_owned(), is_builtin });
                 self.tracers.append(&mut registrar.tracers);
                 for contribution in registrar.contributions {
                     self.contributions.entry(contribution.point).or_default().push(contribution);
@@ -82,7 +95,17 @@ impl Registry {
 
     /// Plugins in call order: the last registered first.
     pub fn plugins_in_call_order(&self) -> impl Iterator<Item = &PluginName> {
-        self.plugins.iter().rev()
+        self.plugins.iter().rev().map(|plugin| &plugin.name)
+    }
+
+    /// Identities of the plugins, in the order of registration.
+    pub fn identities(&self) -> &[PluginIdentity] {
+        &self.plugins
+    }
+
+    /// Identity of a plugin.
+    pub fn identity(&self, name: &PluginName) -> Option<&PluginIdentity> {
+        self.plugins.iter().find(|plugin| plugin.name == *name)
     }
 
     /// Every hook point with its implementors.

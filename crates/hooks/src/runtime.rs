@@ -166,16 +166,27 @@ impl HookRuntime {
         T: Send + 'static,
     {
         let mut collected: Vec<(PluginName, T)> = Vec::new();
+        for (plugin, object) in self.collect_all_provided::<P, T>() {
+            if !collected.iter().any(|(_, other)| name(other) == name(&object)) {
+                collected.push((plugin, object));
+            }
+        }
+        collected
+    }
+
+    /// Collects every object that the plugins provide, each with its plugin, also those with equal names.
+    pub fn collect_all_provided<P, T>(&self) -> Vec<(PluginName, T)>
+    where
+        P: HookPoint<Mode = SyncMode, Args = (), Output = Vec<T>>,
+        T: Send + 'static,
+    {
+        let mut collected = Vec::new();
         for implementation in self.registry().implementations::<P>() {
             let provided = self.caller.call_sync(implementation, &()).unwrap_or_else(|failure| {
                 tracing::warn!(hook = failure.hook, plugin = %failure.plugin, reason = %failure.reason, "plugin provides nothing");
                 None
             });
-            for object in provided.into_iter().flatten() {
-                if !collected.iter().any(|(_, other)| name(other) == name(&object)) {
-                    collected.push((implementation.plugin.clone(), object));
-                }
-            }
+            collected.extend(provided.into_iter().flatten().map(|object| (implementation.plugin.clone(), object)));
         }
         collected
     }

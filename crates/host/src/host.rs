@@ -16,7 +16,7 @@ use capstan_hooks::points::ProvideChannels;
 use capstan_hooks::{HookRuntime, InboundEvent};
 use capstan_policy::BindingStore;
 use capstan_protocol::{ChannelName, Descriptor, EventOrigin, PluginName, SessionId};
-use capstan_runs::{CancelWatcher, Orchestrator, RunDependencies, RunEnvironment, ToolCatalog};
+use capstan_runs::{CancelWatcher, Orchestrator, RefusedRunner, RunDependencies, RunEnvironment, ToolCatalog};
 use capstan_sessions::{ChannelGateway, HostLifecycle, SessionDependencies, SessionService};
 use capstan_tape::{Store, TapeAddress, TapeRepository};
 use capstan_turn::TurnPipeline;
@@ -122,7 +122,12 @@ impl Host {
 
     /// Descriptors of all runners.
     pub fn runners(&self) -> Vec<Descriptor> {
-        self.environment.runners()
+        self.environment.runners().descriptors()
+    }
+
+    /// Runners of plugins that were not registered, with the reason.
+    pub fn refused_runners(&self) -> &[RefusedRunner] {
+        self.environment.runners().refused()
     }
 
     /// Hooks of this host.

@@ -18,7 +18,9 @@ mod tapes;
 pub mod testing;
 
 pub use capstan_hooks::SecretMasker;
-pub use capstan_runs::{ApiLimits, ResultLimits, RunLimits, WorkspaceDir, model_call_log, state_admin};
+pub use capstan_runs::{
+    ApiLimits, RefusedRunner, ResultLimits, RunLimits, RunnerRegistry, WorkspaceDir, model_call_log, state_admin,
+};
 pub use capstan_sessions::{
     EventResolver, HostError, IncomingEvent, LeaseOwner, OrphanedWork, ProcessLiveness, ResolvedEvent, SYSTEM_SESSION,
     ServedEvent, conservation,

@@ -161,13 +161,13 @@ async fn open_child(
         event: (&child.context.event).into(),
         others: Vec::new(),
         binding: child.context.trigger.binding_id.clone(),
-        runner: child.runner.descriptor().id,
+        runner: child.runner.descriptor.id.clone(),
         grant: child.grant().clone(),
         status: RunStatus::Created,
         started_at: child.context.runtime.started_at,
         ended_at: None,
         usage: None,
-        bypasses_host: !child.runner.descriptor().capabilities.effects_through_host,
+        bypasses_host: !child.runner.descriptor.capabilities.effects_through_host,
         cancel_requested: false,
     })));
     let state =

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use capstan_hooks::contracts::{Channel, KnowledgeBase, KnowledgeSource, ModelProvider, Runner};
-use capstan_hooks::points::{BuildTapeContext, ProvideKnowledge, ProvideModelOptions, ProvideRunners};
+use capstan_hooks::contracts::{Channel, KnowledgeBase, KnowledgeSource, ModelProvider};
+use capstan_hooks::points::{BuildTapeContext, ProvideKnowledge, ProvideModelOptions};
 use capstan_hooks::{HookError, HookRuntime};
 use capstan_policy::BindingStore;
 use capstan_protocol::{Descriptor, RunnerId, WorkspaceId};
@@ -13,6 +13,7 @@ use crate::action_registry::ActionRegistry;
 use crate::active_runs::ActiveRuns;
 use crate::model_call_log::CallContentCache;
 use crate::options::RunOptions;
+use crate::runner_registry::{RegisteredRunner, RunnerRegistry};
 use crate::tool_catalog::ToolCatalog;
 
 /// Everything that all runs of a host share.
@@ -30,7 +31,7 @@ pub struct RunEnvironment {
     pub(crate) call_content_cache: CallContentCache,
     /// True if a plugin may replace the model stage.
     has_model_stage_override: bool,
-    runners: Vec<Arc<dyn Runner>>,
+    runners: RunnerRegistry,
     models: Vec<Arc<dyn ModelProvider>>,
     knowledge: Vec<(KnowledgeBase, Arc<dyn KnowledgeSource>)>,
 }
@@ -60,7 +61,7 @@ impl RunEnvironment {
             tools: Arc::new(ToolCatalog::from_hooks(&hooks, !knowledge.is_empty())),
             actions: ActionRegistry::from_channels(channels),
             call_content_cache: CallContentCache::default(),
-            runners: hooks.collect_provided::<ProvideRunners, _>(|runner| runner.descriptor().id.to_string()),
+            runners: RunnerRegistry::from_hooks(&hooks),
             models: hooks.collect_provided::<ProvideModelOptions, _>(|provider| provider.name().to_owned()),
             knowledge: knowledge.into_iter().map(|source| (source.knowledge_base(), source)).collect(),
             view: view.unwrap_or_else(|| Arc::new(DefaultView)),
@@ -84,14 +85,14 @@ impl RunEnvironment {
         &self.tools
     }
 
-    /// Descriptors of all runners.
-    pub fn runners(&self) -> Vec<Descriptor> {
-        self.runners.iter().map(|runner| runner.descriptor()).collect()
+    /// Runners that bindings can name.
+    pub fn runners(&self) -> &RunnerRegistry {
+        &self.runners
     }
 
     /// Runner by id.
-    pub(crate) fn runner(&self, id: &RunnerId) -> Option<&Arc<dyn Runner>> {
-        self.runners.iter().find(|runner| runner.descriptor().id == *id)
+    pub(crate) fn runner(&self, id: &RunnerId) -> Option<&Arc<RegisteredRunner>> {
+        self.runners.runner(id)
     }
 
     /// Returns true if a run of this runner may have effects that the host does not see: those of the runner itself, or

@@ -97,8 +97,8 @@ impl Orchestrator {
         let runner = self.environment.runner(&binding.runner_id).cloned();
         let runner = runner.ok_or_else(|| TurnError::UnknownRunner(binding.runner_id.clone()))?;
         let now = self.environment.options.clock.now();
-        let descriptor = runner.descriptor();
-        let bypasses_host = self.environment.can_bypass_host(&descriptor);
+        let descriptor = &runner.descriptor;
+        let bypasses_host = self.environment.can_bypass_host(descriptor);
         let scope = EventScope::new(&input.inbound, turn.origin);
         let remote_tools = self.environment.tools.remote_tools();
         let grant = compute_grant(&descriptor.permissions, binding, scope, remote_tools);

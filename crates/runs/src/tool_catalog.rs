@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use capstan_hooks::HookRuntime;
 use capstan_hooks::contracts::Tool;
 use capstan_hooks::points::ProvideTools;
+use capstan_hooks::{HookRuntime, PluginIdentity};
 use capstan_protocol::{AllowList, PluginName, ToolSpec};
 
 /// Maximum length of a name: the smallest limit of all providers.
@@ -15,7 +15,7 @@ const MAX_OFFERED_TOOL_NAME_LEN: usize = 64;
 pub struct ToolCatalog {
     tools: Vec<Arc<dyn Tool>>,
     /// Plugin of each tool, in the same order.
-    plugins: Vec<PluginName>,
+    plugins: Vec<PluginIdentity>,
     /// Specification of each tool, in the same order.
     specs: Arc<[ToolSpec]>,
     /// Own names of the tools that events of remote origin get by default.
@@ -30,7 +30,8 @@ impl ToolCatalog {
     pub fn from_hooks(hooks: &HookRuntime, has_knowledge: bool) -> Self {
         let mut offered = collect_tools(hooks);
         offered.retain(|(_, tool)| !tool.needs_knowledge() || has_knowledge);
-        let (plugins, tools): (Vec<_>, Vec<_>) = offered.into_iter().unzip();
+        let identify = |(plugin, tool)| Some((hooks.registry().identity(&plugin)?.clone(), tool));
+        let (plugins, tools): (Vec<_>, Vec<_>) = offered.into_iter().filter_map(identify).unzip();
         Self {
             by_name: index_by_name(&tools),
             remote_tools: remote_tools(&tools),
@@ -55,6 +56,11 @@ impl ToolCatalog {
         self.tools.get(*self.by_name.get(name)?)
     }
 
+    /// Plugin of a tool, by the tool's own name or its name for models.
+    pub(crate) fn plugin(&self, name: &str) -> Option<&PluginIdentity> {
+        self.plugins.get(*self.by_name.get(name)?)
+    }
+
     /// Names of the tools of these plugins; fails for a plugin without tools. A LangBot plugin name contains an author.
     pub fn names_of_plugins(&self, plugins: &[String]) -> Result<Vec<String>, String> {
         let mut names = Vec::new();
@@ -62,11 +68,11 @@ impl ToolCatalog {
             let name_without_author = wanted.rsplit_once('/').map(|(_, name)| name);
             let is_wanted =
                 |plugin: &PluginName| plugin.as_str() == wanted || Some(plugin.as_str()) == name_without_author;
-            let tools = self.tools.iter().zip(&self.plugins).filter(|(_, plugin)| is_wanted(plugin));
+            let tools = self.tools.iter().zip(&self.plugins).filter(|(_, plugin)| is_wanted(&plugin.name));
             let count_before = names.len();
             names.extend(tools.map(|(tool, _)| tool.spec().name.to_string()));
             if names.len() == count_before {
-                let known: BTreeSet<&str> = self.plugins.iter().map(PluginName::as_str).collect();
+                let known: BTreeSet<&str> = self.plugins.iter().map(|plugin| plugin.name.as_str()).collect();
                 let known: Vec<&str> = known.into_iter().collect();
                 return Err(format!("no plugin {wanted} has tools here; known: {}", known.join(", ")));
             }

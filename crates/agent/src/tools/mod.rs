@@ -17,6 +17,10 @@ pub mod web;
 use std::sync::Arc;
 
 use capstan_hooks::contracts::Tool;
+use capstan_protocol::{
+    AllowList, ArtifactOperation, KnowledgeOperation, ModelOperation, OperationSet, PermissionSet, ResourceAccess,
+    ResourceOperation, TapeAccess, ToolOperation,
+};
 
 use crate::paths::PathBounds;
 use crate::skills::SkillDirs;
@@ -36,6 +40,13 @@ pub struct ToolOptions {
 pub(crate) fn built_in_tools(options: &ToolOptions, skills: &SkillDirs) -> Vec<Arc<dyn Tool>> {
     let files = || options.files.clone();
     let jobs = Arc::new(bash::JobRegistry::new(options.environment.clone()));
+    let tape = |tape| PermissionSet { tape, ..PermissionSet::none() };
+    let artifacts = PermissionSet { artifacts: [ArtifactOperation::Read].into(), ..PermissionSet::none() };
+    let knowledge_bases = all_names([KnowledgeOperation::List, KnowledgeOperation::Retrieve].into());
+    let knowledge = PermissionSet { knowledge_bases, ..PermissionSet::none() };
+    let models = PermissionSet { models: all_names([ModelOperation::Stream].into()), ..PermissionSet::none() };
+    let tools = PermissionSet { tools: all_names([ToolOperation::Detail].into()), ..PermissionSet::none() };
+    let children = PermissionSet { children: true, ..PermissionSet::none() };
     vec![
         Arc::new(bash::run(&jobs).with_own_deadline().with_trusted_origin()),
         Arc::new(bash::output(&jobs).with_own_deadline().with_trusted_origin()),
@@ -44,17 +55,22 @@ pub(crate) fn built_in_tools(options: &ToolOptions, skills: &SkillDirs) -> Vec<A
         Arc::new(fs::write(files()).with_trusted_origin()),
         Arc::new(fs::edit(files()).with_trusted_origin()),
         Arc::new(web::fetch(options.web.clone()).with_read_only()),
-        Arc::new(tape::info().with_read_only()),
-        Arc::new(tape::search().with_read_only()),
-        Arc::new(tape::handoff()),
-        Arc::new(tape::anchors().with_read_only()),
-        Arc::new(tape::reset()),
-        Arc::new(artifact::read()),
-        Arc::new(knowledge::search()),
-        Arc::new(subagent::subagent()),
+        Arc::new(tape::info().with_read_only().with_permissions(tape(TapeAccess::Read))),
+        Arc::new(tape::search().with_read_only().with_permissions(tape(TapeAccess::Read))),
+        Arc::new(tape::handoff().with_permissions(tape(TapeAccess::Write))),
+        Arc::new(tape::anchors().with_read_only().with_permissions(tape(TapeAccess::Read))),
+        Arc::new(tape::reset().with_permissions(tape(TapeAccess::Write))),
+        Arc::new(artifact::read().with_permissions(artifacts)),
+        Arc::new(knowledge::search().with_permissions(knowledge)),
+        Arc::new(subagent::subagent().with_permissions(children)),
         Arc::new(skill::tool(skills.clone()).with_read_only()),
-        Arc::new(model::tool()),
+        Arc::new(model::tool().with_permissions(models)),
         Arc::new(quit::tool().with_read_only()),
-        Arc::new(help::tool().with_read_only()),
+        Arc::new(help::tool().with_read_only().with_permissions(tools)),
     ]
+}
+
+/// Access to resources of any name with these operations.
+fn all_names<O: ResourceOperation>(operations: OperationSet<O>) -> ResourceAccess<O> {
+    ResourceAccess { names: AllowList::All, operations }
 }

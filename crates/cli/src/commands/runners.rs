@@ -1,10 +1,7 @@
 //! `capstan runners`.
 
-use std::sync::Arc;
-
 use capstan_hooks::HookRuntime;
-use capstan_hooks::contracts::Runner;
-use capstan_hooks::points::ProvideRunners;
+use capstan_host::RunnerRegistry;
 use capstan_policy::BindingError;
 use capstan_protocol::{Descriptor, RunnerId};
 use clap::Subcommand;
@@ -34,9 +31,7 @@ pub(super) fn known_runners(context: &CommandContext<'_>) -> Vec<Descriptor> {
 
 /// Descriptors of the runners that these hooks provide.
 pub(super) fn provided_runners(hooks: &HookRuntime) -> Vec<Descriptor> {
-    let runners =
-        hooks.collect_provided::<ProvideRunners, Arc<dyn Runner>>(|runner| runner.descriptor().id.to_string());
-    runners.iter().map(|runner| runner.descriptor()).collect()
+    RunnerRegistry::from_hooks(hooks).descriptors()
 }
 
 pub(crate) fn run(context: &CommandContext<'_>, command: RunnersCommand) -> Result<(), CommandError> {

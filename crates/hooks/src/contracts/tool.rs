@@ -4,7 +4,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use capstan_protocol::{JsonObject, ToolName, ToolOutput, ToolSpec};
+use capstan_protocol::{JsonObject, PermissionSet, ToolName, ToolOutput, ToolSpec};
 use futures::future::BoxFuture;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -47,6 +47,12 @@ pub trait Tool: Send + Sync + 'static {
         false
     }
 
+    /// Permissions for the run API that the tool needs beyond the storage of its own plugin. Granted to tools of the host
+    /// itself only, and never more than the grant of the run.
+    fn permissions(&self) -> PermissionSet {
+        PermissionSet::none()
+    }
+
     /// Calls the tool. An error is returned to the model, which may try again.
     async fn call(&self, arguments: JsonObject, context: ToolContext) -> Result<ToolOutput, ToolError>;
 }
@@ -81,7 +87,9 @@ impl ToolEffect {
 pub struct ToolContext {
     /// Workspace directory.
     pub workspace: PathBuf,
-    /// Run API, under the grant of the calling run.
+    /// Run API, under the authority of the tool: the storage of its own plugin, and its declared
+    /// [permissions](Tool::permissions) if it is a tool of the host. The state and the storage of the calling runner are
+    /// not part of it.
     pub api: RunApi,
     /// Fires when the run is cancelled; a tool that waits must watch it.
     pub cancel_token: CancellationToken,
@@ -115,6 +123,7 @@ pub struct FnTool {
     has_own_deadline: bool,
     needs_knowledge: bool,
     needs_trusted_origin: bool,
+    permissions: PermissionSet,
     handler: ToolHandler,
 }
 
@@ -135,6 +144,7 @@ impl FnTool {
             has_own_deadline: false,
             needs_knowledge: false,
             needs_trusted_origin: false,
+            permissions: PermissionSet::none(),
             handler,
         }
     }
@@ -163,6 +173,11 @@ impl FnTool {
     pub fn with_trusted_origin(self) -> Self {
         Self { needs_trusted_origin: true, ..self }
     }
+
+    /// Declares the permissions that the tool needs.
+    pub fn with_permissions(self, permissions: PermissionSet) -> Self {
+        Self { permissions, ..self }
+    }
 }
 
 #[async_trait]
@@ -190,6 +205,10 @@ impl Tool for FnTool {
 
     fn needs_trusted_origin(&self) -> bool {
         self.needs_trusted_origin
+    }
+
+    fn permissions(&self) -> PermissionSet {
+        self.permissions.clone()
     }
 
     async fn call(&self, arguments: JsonObject, context: ToolContext) -> Result<ToolOutput, ToolError> {

@@ -35,6 +35,8 @@ pub struct TestHostBuilder {
     store: Arc<dyn Store>,
     options: HostOptions,
     deadlines: HookDeadlines,
+    host_plugins: Vec<Box<dyn Plugin>>,
+    agent_plugin: Option<Box<dyn Plugin>>,
     plugins: Vec<Box<dyn Plugin>>,
     channels: Vec<Arc<dyn Channel>>,
     providers: Vec<(String, WireProtocol, ProviderOptions)>,
@@ -57,6 +59,8 @@ impl TestHostBuilder {
             store,
             options,
             deadlines: HookDeadlines::default(),
+            host_plugins: Vec::new(),
+            agent_plugin: None,
             plugins: Vec::new(),
             channels: Vec::new(),
             providers: Vec::new(),
@@ -73,18 +77,30 @@ impl TestHostBuilder {
         self
     }
 
+    /// Adds a plugin of the host itself, whose tools get the permissions that they declare.
+    pub fn host_plugin(mut self, plugin: impl Plugin) -> Self {
+        self.host_plugins.push(Box::new(plugin));
+        self
+    }
+
+    /// Adds a plugin whose runner takes the place of the agent, with its id.
+    pub fn agent_plugin(mut self, plugin: impl Plugin) -> Self {
+        self.agent_plugin = Some(Box::new(plugin));
+        self
+    }
+
     /// Adds a plugin with this registration.
     pub fn register(self, name: &'static str, register: impl Fn(&mut HookRegistrar) + Send + Sync + 'static) -> Self {
         self.plugin(ClosurePlugin::new(name, register))
     }
 
-    /// Adds a runner. One with the id of the agent replaces it.
-    pub fn runner(self, runner: impl Runner) -> Self {
+    /// Puts a runner in the place of the agent, with its id.
+    pub fn agent(self, runner: impl Runner) -> Self {
         let runner: Arc<dyn Runner> = Arc::new(runner);
-        self.register("runner", move |hooks| {
+        self.agent_plugin(ClosurePlugin::new("runner", move |hooks| {
             let runner = Arc::clone(&runner);
             hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
-        })
+        }))
     }
 
     /// Adds a channel besides the terminal.
@@ -161,7 +177,10 @@ impl TestHostBuilder {
         self.options.secret_masker = SecretMasker::new(keys.map(|key| key.expose_secret().to_owned()));
         let mut registry = Registry::new();
         if self.has_builtin {
-            registry.register(&self.builtin_plugin());
+            registry.register_builtin(&self.builtin_plugin());
+        }
+        for plugin in self.agent_plugin.iter().chain(&self.host_plugins) {
+            registry.register_builtin(plugin.as_ref());
         }
         for plugin in &self.plugins {
             registry.register(plugin.as_ref());
@@ -181,11 +200,16 @@ impl TestHostBuilder {
         let terminal: Arc<dyn Channel> = Arc::new(CliChannel::new(CliPrinter::silent()));
         let terminal = self.has_terminal.then_some(terminal);
         let channels: Vec<_> = terminal.into_iter().chain(self.channels.iter().cloned()).collect();
-        let (providers, max_steps) = (self.providers.clone(), self.options.limits.max_steps);
+        let (providers, max_steps, has_agent) =
+            (self.providers.clone(), self.options.limits.max_steps, self.agent_plugin.is_none());
         ClosurePlugin::new("builtin", move |hooks| {
             crate::builtin::register(hooks);
             let agent_options = AgentOptions { message_context: false, ..AgentOptions::default() };
-            capstan_agent::register(hooks, LoopOptions { max_steps }, agent_options);
+            if has_agent {
+                capstan_agent::register(hooks, LoopOptions { max_steps }, agent_options);
+            } else {
+                capstan_agent::register_tools_and_prompts(hooks, agent_options);
+            }
             let (channels, providers) = (channels.clone(), providers.clone());
             hooks
                 .on_sync(ProvideChannels, move || Ok(Some(channels.clone())))

@@ -8,6 +8,7 @@ type PluginRegisterFn = dyn Fn(&mut HookRegistrar) -> Result<(), BoxError> + Sen
 /// Plugin whose registration is a closure.
 pub struct ClosurePlugin {
     name: &'static str,
+    author: Option<&'static str>,
     register: Box<PluginRegisterFn>,
 }
 
@@ -25,13 +26,22 @@ impl ClosurePlugin {
         name: &'static str,
         register: impl Fn(&mut HookRegistrar) -> Result<(), BoxError> + Send + Sync + 'static,
     ) -> Self {
-        Self { name, register: Box::new(register) }
+        Self { name, author: None, register: Box::new(register) }
+    }
+
+    /// The plugin with an author.
+    pub fn with_author(self, author: &'static str) -> Self {
+        Self { author: Some(author), ..self }
     }
 }
 
 impl Plugin for ClosurePlugin {
     fn name(&self) -> &str {
         self.name
+    }
+
+    fn author(&self) -> &str {
+        self.author.unwrap_or("local")
     }
 
     fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {

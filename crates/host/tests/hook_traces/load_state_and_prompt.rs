@@ -111,7 +111,7 @@ async fn t06_without_output_a_prompt_of_parts_is_answered_with_the_inbound_text(
     let scenario = TurnScenario::new();
     let screen = RecordingChannel::new(&scenario.recorder);
     let trace = scenario
-        .plugin("bare", register_runner(Vec::new()))
+        .agent_plugin("bare", register_runner(Vec::new()))
         .plugin("screen", register_channel(screen))
         .plugin("camera", |hooks| {
             hooks.on(BuildPrompt, || async { Ok(Some(content_with_image("look"))) });

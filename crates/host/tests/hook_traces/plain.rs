@@ -17,7 +17,7 @@ async fn t02_t04_t06_t09_every_stage_has_a_fallback_when_no_plugin_answers() {
     let scenario = TurnScenario::new();
     let screen = RecordingChannel::new(&scenario.recorder);
     let trace = scenario
-        .plugin("bare", move |hooks| register_runner(Vec::new())(hooks))
+        .agent_plugin("bare", move |hooks| register_runner(Vec::new())(hooks))
         .plugin("screen", register_channel(screen))
         .serve_without_builtin(Event::message("cli", "local", "hello"))
         .await;
@@ -29,7 +29,7 @@ async fn h01_a_plugin_may_dispatch_in_place_of_the_builtin() {
     let scenario = TurnScenario::new();
     let (recorder, screen) = (scenario.recorder.clone(), RecordingChannel::new(&scenario.recorder));
     let trace = scenario
-        .plugin("bare", register_runner(Vec::new()))
+        .agent_plugin("bare", register_runner(Vec::new()))
         .plugin("screen", register_channel(screen))
         .plugin("courier", move |hooks| {
             let recorder = recorder.clone();

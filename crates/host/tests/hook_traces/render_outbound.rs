@@ -72,7 +72,7 @@ async fn t09_a_silent_result_of_a_hook_suppresses_the_messages_of_other_hooks() 
 #[tokio::test]
 async fn t09_a_silent_result_of_a_runner_sends_nothing() {
     let trace = TurnScenario::new()
-        .plugin("runner", register_runner(vec![ResultBody::RunCompleted { silent: true }]))
+        .agent_plugin("runner", register_runner(vec![ResultBody::RunCompleted { silent: true }]))
         .serve_hello()
         .await;
     insta::assert_snapshot!(trace.to_text());

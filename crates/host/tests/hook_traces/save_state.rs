@@ -34,7 +34,7 @@ async fn t08_save_state_runs_after_a_failed_run_with_the_partial_output() {
     let scenario = TurnScenario::new();
     let keeper = recording_save_state(&scenario.recorder);
     let trace = scenario
-        .plugin(
+        .agent_plugin(
             "runner",
             register_runner(vec![
                 ResultBody::MessageDelta { delta: "half an ans".to_owned() },

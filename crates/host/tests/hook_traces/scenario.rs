@@ -36,6 +36,16 @@ impl TurnScenario {
         self
     }
 
+    /// Adds a plugin whose runner takes the place of the agent.
+    pub fn agent_plugin(
+        mut self,
+        name: &'static str,
+        register: impl Fn(&mut HookRegistrar) + Send + Sync + 'static,
+    ) -> Self {
+        self.builder = self.builder.agent_plugin(ClosurePlugin::new(name, register));
+        self
+    }
+
     /// Serves a message `hello` from the terminal.
     pub async fn serve_hello(self) -> TurnTrace {
         self.serve(Event::message("cli", "local", "hello")).await

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use capstan_hooks::args::{BoundRunner, ModelText};
 use capstan_hooks::HookRegistrar;
+use capstan_hooks::args::{BoundRunner, ModelText};
 use capstan_hooks::points::{RunModel, RunModelStream, SaveState};
 use capstan_protocol::{Outcome, StreamEvent};
 use futures::StreamExt as _;
@@ -77,9 +77,7 @@ async fn t07_events_reach_the_channel_while_the_model_is_still_running() {
 }
 
 /// Events that a channel is shown, as JSON, and the text of the reply.
-async fn shown_events(
-    register: impl Fn(&mut HookRegistrar) + Send + Sync + 'static,
-) -> (Vec<String>, Option<Outcome>) {
+async fn shown_events(register: impl Fn(&mut HookRegistrar) + Send + Sync + 'static) -> (Vec<String>, Option<Outcome>) {
     let scenario = TurnScenario::new();
     let recorder = scenario.recorder.clone();
     let screen = RecordingChannel::new(&recorder);

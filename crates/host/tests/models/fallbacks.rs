@@ -36,7 +36,7 @@ async fn g05_fallback_outside_the_grant_is_never_called() {
         let builder = TestHost::builder().provider("openai", WireProtocol::OpenAi, provider).model("openai:first");
         let fallback_models = fallbacks.iter().map(|model| model.parse().unwrap()).collect();
         let builder = builder.options(|options| options.fallback_models = fallback_models);
-        let host = builder.runner(RestrictedAgent(granted.to_vec())).start().await;
+        let host = builder.agent(RestrictedAgent(granted.to_vec())).start().await;
         let error = host.send_message("hi").await.error;
         let requested: Vec<String> =
             server.requests().iter().map(|request| format!("openai:{}", request["model"].as_str().unwrap())).collect();

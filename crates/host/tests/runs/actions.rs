@@ -118,7 +118,7 @@ async fn k04_a_permitted_action_is_performed_once_after_its_start_is_recorded() 
         calling_plugin(platform_authority(AllowList::only(["message.delete"])), vec![delete_request()]);
     let conversation =
         GroupConversation::new(&group, platform_binding(Some(AllowList::only(["message.delete"]))), |b| {
-            b.plugin(plugin)
+            b.agent_plugin(plugin)
         })
         .await;
     let host = conversation.0.clone();
@@ -147,7 +147,7 @@ async fn k02_an_action_requested_as_a_result_is_performed_once() {
     let mute = action_request("member.mute", json!({"minutes": 5}));
     let plugin = yielding_plugin(platform_authority(AllowList::All), vec![delete_request(), mute]);
     let conversation =
-        GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| b.plugin(plugin)).await;
+        GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| b.agent_plugin(plugin)).await;
     assert_eq!(conversation.send_message().await.error, None);
     let requested: Vec<String> = group.requested_actions().into_iter().map(|action| action.name).collect();
     assert_eq!(requested, ["message.delete", "member.mute"]);
@@ -195,14 +195,14 @@ async fn g05_runner_binding_and_channel_can_each_refuse_an_action() {
     for (by, permissions, binding, request, reason) in cases {
         let group = GroupChannel::new();
         let plugin = yielding_plugin(permissions.clone(), vec![request.clone()]);
-        let conversation = GroupConversation::new(&group, binding.clone(), |b| b.plugin(plugin)).await;
+        let conversation = GroupConversation::new(&group, binding.clone(), |b| b.agent_plugin(plugin)).await;
         assert_eq!(conversation.send_message().await.error, None, "the run continues");
         let refused = json!({"action": request.action, "by": by, "reason": reason});
         assert_eq!(conversation.event_data("action.refused").await, [refused]);
         assert_eq!(conversation.event_data("results.noted").await[0]["refused"], 1);
 
         let (plugin, replies) = calling_plugin(permissions, vec![request]);
-        let conversation = GroupConversation::new(&group, binding, |b| b.plugin(plugin)).await;
+        let conversation = GroupConversation::new(&group, binding, |b| b.agent_plugin(plugin)).await;
         conversation.send_message().await;
         let refusal = replies.lock().unwrap()[0].clone().unwrap_err();
         let code = if by == "channel" { ApiErrorCode::NotFound } else { ApiErrorCode::Unauthorized };
@@ -232,7 +232,7 @@ async fn k04_an_action_with_invalid_arguments_is_refused() {
     let group = GroupChannel::new();
     let (plugin, replies) = calling_plugin(platform_authority(AllowList::All), requests.clone());
     let conversation =
-        GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| b.plugin(plugin)).await;
+        GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| b.agent_plugin(plugin)).await;
     assert_eq!(conversation.send_message().await.error, None);
     let codes: Vec<ApiErrorCode> =
         replies.lock().unwrap().iter().map(|reply| reply.clone().unwrap_err().code).collect();
@@ -244,7 +244,7 @@ async fn k04_an_action_with_invalid_arguments_is_refused() {
     assert!(refused.iter().all(|event| event.to_string().len() < 1000), "the records are short");
 
     let conversation = GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| {
-        b.plugin(yielding_plugin(platform_authority(AllowList::All), requests))
+        b.agent_plugin(yielding_plugin(platform_authority(AllowList::All), requests))
     })
     .await;
     assert_eq!(conversation.send_message().await.error, None);
@@ -271,7 +271,7 @@ async fn x05_the_end_of_an_action_is_recorded_when_its_channel_hangs_panics_or_f
     let requests = behaviours.map(|id| action_request("message.delete", json!({"message_id": id}))).to_vec();
     let (plugin, replies) = calling_plugin(platform_authority(AllowList::All), requests);
     let conversation =
-        GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| b.plugin(plugin)).await;
+        GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| b.agent_plugin(plugin)).await;
     assert_eq!(conversation.send_message().await.error, None, "the run continues");
     let ended = conversation.event_data("action.ended").await;
     let statuses: Vec<&Value> = ended.iter().map(|event| &event["status"]).collect();
@@ -295,7 +295,7 @@ async fn x02_an_action_of_an_interrupted_run_ends_with_status_unknown() {
     let group = GroupChannel::with_handler(|_| Box::pin(std::future::pending()));
     let (plugin, _) = calling_plugin(platform_authority(AllowList::All), vec![delete_request()]);
     let conversation = GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| {
-        b.plugin(plugin).options(|options| options.run_timeout = Duration::from_secs(1))
+        b.agent_plugin(plugin).options(|options| options.run_timeout = Duration::from_secs(1))
     })
     .await;
     assert_eq!(conversation.send_message().await.error.unwrap().code(), "run-timeout");
@@ -325,7 +325,7 @@ async fn x02_an_action_that_outlives_its_run_is_recorded_once() {
         }
     });
     let conversation =
-        GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| b.plugin(plugin)).await;
+        GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| b.agent_plugin(plugin)).await;
     conversation.send_message().await;
     barrier.release();
     let pending_call = pending_call.lock().unwrap().take().unwrap();
@@ -339,7 +339,7 @@ async fn x05_a_flood_of_requests_adds_a_bounded_number_of_entries() {
     let group = GroupChannel::new();
     let requests = vec![ActionRequest { action: "message.pin".to_owned(), arguments: JsonObject::new() }; 500];
     let conversation = GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| {
-        b.plugin(yielding_plugin(platform_authority(AllowList::All), requests))
+        b.agent_plugin(yielding_plugin(platform_authority(AllowList::All), requests))
     })
     .await;
     assert_eq!(conversation.send_message().await.error, None);
@@ -359,7 +359,7 @@ async fn x02_actions_of_a_child_are_recorded_in_its_parent_run() {
         }
     });
     let conversation =
-        GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| b.plugin(plugin)).await;
+        GroupConversation::new(&group, platform_binding(Some(AllowList::All)), |b| b.agent_plugin(plugin)).await;
     let served = conversation.send_message().await;
     assert_eq!((served.error, group.requested_actions().len()), (None, 1));
     let ended = conversation.event_data("action.by_child").await;

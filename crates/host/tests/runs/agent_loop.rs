@@ -6,7 +6,7 @@ use capstan_hooks::args::StepNumber;
 use capstan_hooks::contracts::{FnTool, Tool, ToolContext, ToolError};
 use capstan_hooks::points::{ContinuePrompt, ProvideTools, SystemPrompt};
 use capstan_host::testing::{ClosurePlugin, TestHost};
-use capstan_protocol::{Content, JsonObject, ToolCall, ToolOutput};
+use capstan_protocol::{Content, JsonObject, PermissionSet, TapeAccess, ToolCall, ToolOutput};
 use capstan_testing::{ScriptedModel, ScriptedReply};
 use serde_json::json;
 
@@ -208,9 +208,11 @@ async fn p14_tape_reads_are_bounded_and_tape_counts_are_complete() {
             let counts = [anchors.len() as u64, found.len() as u64, info.anchors, info.entries_since_last_anchor];
             Ok(ToolOutput::ok(format!("{counts:?}, last {}", info.last_anchor.unwrap())))
         };
-        vec![FnTool::new("read", "Reads the tape.", json!({"type": "object", "properties": {}}), read)]
+        let schema = json!({"type": "object", "properties": {}});
+        let permissions = PermissionSet { tape: TapeAccess::Read, ..PermissionSet::none() };
+        vec![FnTool::new("read", "Reads the tape.", schema, read).with_permissions(permissions)]
     });
-    let conversation = TestHost::builder().scripted_model(&model).plugin(read).start().await;
+    let conversation = TestHost::builder().scripted_model(&model).host_plugin(read).start().await;
     conversation.send_message(",help").await;
     let tape = conversation.tape().await;
     let mut batch = capstan_tape::Batch::new();

@@ -33,10 +33,9 @@ impl Runner for ActionRunner {
     }
 
     fn run(&self, context: RunContext, api: RunApi) -> ResultStream {
-        let reply = self.reply.map(|text| ResultBody::MessageCompleted {
-            content: text.into(),
-            provider_meta: JsonObject::new(),
-        });
+        let reply = self
+            .reply
+            .map(|text| ResultBody::MessageCompleted { content: text.into(), provider_meta: JsonObject::new() });
         let end = ResultBody::RunCompleted { silent: self.reply.is_none() };
         let results = reply.into_iter().chain([end]).map(RunResult::from);
         (self.act)(context, api).map(|()| stream::iter(results)).flatten_stream().boxed()
@@ -99,7 +98,7 @@ pub fn permissive_binding() -> Binding {
 
 /// Conversation under [`permissive_binding`].
 pub async fn permissive_conversation(plugin: impl Plugin) -> TestHost {
-    TestHost::builder().plugin(plugin).binding(permissive_binding()).start().await
+    TestHost::builder().agent_plugin(plugin).binding(permissive_binding()).start().await
 }
 
 /// Calls a method once, with `text` as its largest argument.

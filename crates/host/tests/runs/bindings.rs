@@ -55,11 +55,12 @@ fn extra_runners() -> impl Plugin {
         let results = [message, ResultBody::RunCompleted { silent: false }].map(RunResult::from);
         futures::stream::iter(results).boxed()
     }
-    ClosurePlugin::new("more-runners", |hooks: &mut HookRegistrar| {
+    ClosurePlugin::new("tests", |hooks: &mut HookRegistrar| {
         hooks.on_sync(ProvideRunners, || {
             Ok(Some(vec![Arc::new(GreeterRunner) as Arc<dyn Runner>, Arc::new(ParrotRunner) as Arc<dyn Runner>]))
         });
     })
+    .with_author("capstan")
 }
 
 async fn save_binding(conversation: &TestHost, value: Value) -> Result<(), BindingError> {

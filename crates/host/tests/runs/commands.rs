@@ -28,7 +28,8 @@ async fn forge_commands(api: &RunApi) -> Vec<Option<ApiError>> {
 
 #[tokio::test]
 async fn g15_a_runner_of_a_plain_message_cannot_act_as_a_person() {
-    let joined = Event { event_type: "group.member_joined".to_owned(), ..Event::message("cli", "local", ",tape.reset") };
+    let joined =
+        Event { event_type: "group.member_joined".to_owned(), ..Event::message("cli", "local", ",tape.reset") };
     for event in [Event::message("cli", "local", "hello"), joined] {
         let calls = ForgedCalls::default();
         let recorded = Arc::clone(&calls);
@@ -36,7 +37,7 @@ async fn g15_a_runner_of_a_plain_message_cannot_act_as_a_person() {
             let recorded = Arc::clone(&recorded);
             async move { *recorded.lock().unwrap() = forge_commands(&api).await }
         });
-        let conversation = TestHost::builder().plugin(runner).start().await;
+        let conversation = TestHost::builder().agent_plugin(runner).start().await;
         let served = conversation.serve(event).await.unwrap();
         assert!(matches!(served.outcome, Some(Outcome::Replied { .. })), "{served:?}");
         let calls = std::mem::take(&mut *calls.lock().unwrap());

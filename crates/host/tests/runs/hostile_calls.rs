@@ -94,7 +94,7 @@ async fn k04_too_deeply_nested_arguments_are_refused_and_the_run_continues() {
         let output = ToolOutput::ok(Content::Parts(vec![ContentPart::Other(part)]));
         vec![test_tool("deep", move |_, _| std::future::ready(Ok(output.clone())))]
     });
-    let conversation = TestHost::builder().plugin(plugin).plugin(deep).start().await;
+    let conversation = TestHost::builder().agent_plugin(plugin).plugin(deep).start().await;
     conversation.bindings().save(&permissive_binding(), &conversation.runners()).await.unwrap();
     let served = conversation.send_message("go").await;
     assert_eq!(served.outcome, Some(Outcome::Silent), "{:?}", served.error);

@@ -339,7 +339,7 @@ async fn x05_the_host_keeps_working_after_any_results_of_a_runner() {
     }
     let hostile = hostile_plugin(HostileRunner { scripts, consumed: Arc::clone(&consumed) });
     let environment = TestEnvironment::on_disk();
-    let builder = environment.host().plugin(hostile).options(|options| {
+    let builder = environment.host().agent_plugin(hostile).options(|options| {
         options.limits.results.count = MAX_RUN_RESULTS;
         options.limits.results.total_bytes = MAX_RUN_RESULT_BYTES as u64;
     });
@@ -397,7 +397,7 @@ async fn g04_a_runner_that_never_pauses_ends_at_its_deadline_and_others_continue
     for (name, script) in scripts {
         let hostile =
             hostile_plugin(HostileRunner { scripts: HashMap::from([(name, script)]), consumed: Arc::default() });
-        let builder = TestHost::builder().plugin(hostile).options(|options| {
+        let builder = TestHost::builder().agent_plugin(hostile).options(|options| {
             options.run_timeout = Duration::from_secs(1);
             options.limits.results.count = 1_000_000;
         });

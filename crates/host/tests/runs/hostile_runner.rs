@@ -188,7 +188,7 @@ async fn k04_a_run_past_its_deadline_is_refused_every_method() {
         std::future::pending()
     });
     let conversation = TestHost::builder()
-        .plugin(plugin)
+        .agent_plugin(plugin)
         .options(|options| options.run_timeout = Duration::from_secs(1))
         .start()
         .await;
@@ -262,7 +262,7 @@ async fn k04_a_spawned_call_ends_with_its_run() {
             *task_slot.lock().unwrap() = Some(call);
         }
     });
-    let conversation = TestHost::builder().plugin(plugin).plugin(slow).start().await;
+    let conversation = TestHost::builder().agent_plugin(plugin).plugin(slow).start().await;
     conversation.send_message("go").await;
     let call = task.lock().unwrap().take().unwrap();
     assert_eq!(call.await.unwrap().unwrap_err().code, ApiErrorCode::Unauthorized);
@@ -307,7 +307,7 @@ async fn k04_too_many_parallel_calls_are_refused_as_retryable() {
         }
     });
     let slow = tools_plugin(|| vec![test_tool("slow", |_, _| std::future::pending())]);
-    let conversation = TestHost::builder().plugin(plugin).plugin(slow).start().await;
+    let conversation = TestHost::builder().agent_plugin(plugin).plugin(slow).start().await;
     assert_eq!(conversation.send_message("go").await.outcome, Some(Outcome::Silent));
     assert_refused(&attempts, ApiErrorCode::RateLimited, &[]);
     assert!(attempts.lock().unwrap().values().all(|result| result.as_ref().unwrap_err().retryable));
@@ -329,8 +329,11 @@ async fn k04_a_flood_of_calls_is_refused_with_a_bounded_record() {
             }
         }
     });
-    let conversation =
-        TestHost::builder().plugin(plugin).options(|options| options.limits.api.calls_per_second = 5).start().await;
+    let conversation = TestHost::builder()
+        .agent_plugin(plugin)
+        .options(|options| options.limits.api.calls_per_second = 5)
+        .start()
+        .await;
     assert_eq!(conversation.send_message("go").await.outcome, Some(Outcome::Silent));
     let refusals = refused_calls(&conversation).await;
     assert_eq!(refusals.len(), 101);

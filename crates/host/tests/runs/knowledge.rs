@@ -76,7 +76,7 @@ async fn run_with_handbook<T: Send + 'static>(
     });
     let bases_plugin =
         folders_plugin(vec![knowledge_folder("docs", "docs", &docs), knowledge_folder("notes", "notes", &notes)]);
-    let conversation = TestHost::builder().plugin(bases_plugin).plugin(plugin).start().await;
+    let conversation = TestHost::builder().plugin(bases_plugin).agent_plugin(plugin).start().await;
     save_binding(&conversation, &binding_with_knowledge(bases)).await;
     assert_eq!(conversation.send_message("go").await.outcome, Some(Outcome::Silent));
     result.lock().unwrap().take().expect("the runner completed")
@@ -234,7 +234,7 @@ async fn retrieve_through_plugin(
             *result_slot.lock().unwrap() = Some(page);
         }
     });
-    let conversation = TestHost::builder().plugin(runner).plugin(knowledge_plugin(retrieve)).start().await;
+    let conversation = TestHost::builder().agent_plugin(runner).plugin(knowledge_plugin(retrieve)).start().await;
     assert_eq!(conversation.send_message("go").await.outcome, Some(Outcome::Silent));
     result.lock().unwrap().take().unwrap()
 }

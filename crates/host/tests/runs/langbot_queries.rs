@@ -46,6 +46,7 @@ fn moody_plugin(runs: &Arc<Mutex<Vec<RunContext>>>) -> impl Plugin + use<> {
         let runner = Arc::clone(&runner);
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
     })
+    .with_author("ann")
 }
 
 fn langbot_query() -> Value {

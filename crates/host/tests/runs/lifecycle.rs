@@ -59,7 +59,7 @@ impl Runner for IdleRunner {
 #[tokio::test(start_paused = true)]
 async fn g10_an_idle_run_is_listed_as_open() {
     let notify = Arc::new(Notify::new());
-    let conversation = TestHost::builder().runner(IdleRunner(Arc::clone(&notify))).start().await;
+    let conversation = TestHost::builder().agent(IdleRunner(Arc::clone(&notify))).start().await;
     let store = conversation.tapes().store().clone();
     let find_run = async {
         loop {
@@ -81,7 +81,7 @@ async fn g10_an_idle_run_is_listed_as_open() {
 #[tokio::test]
 async fn x05_the_error_of_a_failed_run_names_its_runner_or_the_reached_limit() {
     let panicking_runner = action_runner_plugin(PermissionSet::none(), |_, _| async { panic!("no more") });
-    let served = TestHost::builder().plugin(panicking_runner).start().await.send_message("go").await;
+    let served = TestHost::builder().agent_plugin(panicking_runner).start().await.send_message("go").await;
     assert_eq!(served.error.unwrap().public_message(), "the runner builtin:agent crashed");
 
     let message = || ResultBody::MessageCompleted { content: "again".into(), provider_meta: Default::default() };
@@ -92,7 +92,7 @@ async fn x05_the_error_of_a_failed_run_names_its_runner_or_the_reached_limit() {
         ("max_run_entries", |limits| limits.entries = 3, vec![message(); 4]),
     ] {
         let builder = TestHost::builder().options(|options| set_limit(&mut options.limits.results));
-        let conversation = builder.plugin(results_plugin(results)).start().await;
+        let conversation = builder.agent_plugin(results_plugin(results)).start().await;
         let error = conversation.send_message("go").await.error.unwrap();
         assert_eq!(error.code(), "run-flooded");
         assert!(error.public_message().ends_with(&format!("(limit {limit})")), "{}", error.public_message());

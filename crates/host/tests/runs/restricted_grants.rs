@@ -92,10 +92,11 @@ async fn g05_a_binding_withholds_the_prompts_of_the_host() {
         let recorded = Arc::clone(&recorded);
         async move {
             let codes = [api.prompt.system().await.err(), api.prompt.continuation(2).await.err()];
-            *recorded.lock().unwrap() = Some((context.adapter.prompt, codes.map(|error| error.map(|error| error.code))));
+            *recorded.lock().unwrap() =
+                Some((context.adapter.prompt, codes.map(|error| error.map(|error| error.code))));
         }
     });
-    let conversation = conversation_with_policy(json!({"prompt": false}), |builder| builder.plugin(plugin)).await;
+    let conversation = conversation_with_policy(json!({"prompt": false}), |builder| builder.agent_plugin(plugin)).await;
     assert_eq!(conversation.send_message("hi").await.outcome, Some(Outcome::Silent));
     let refused = Some(ApiErrorCode::Unauthorized);
     assert_eq!(seen.lock().unwrap().take(), Some((None, [refused, refused])));

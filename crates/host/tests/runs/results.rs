@@ -4,7 +4,7 @@ use capstan_hooks::InboundEvent;
 use capstan_hooks::points::{RenderOutbound, RenderedOutbound, RunModelStream};
 use capstan_host::testing::{ClosurePlugin, TestHost};
 use capstan_protocol::{
-    JsonObject, Outcome, OutboundMessage, ResultBody, SessionId, StateScope, StreamEvent, ToolCall, ToolOutput,
+    JsonObject, OutboundMessage, Outcome, ResultBody, SessionId, StateScope, StreamEvent, ToolCall, ToolOutput,
 };
 use capstan_tape::EntryKind;
 use futures::StreamExt as _;
@@ -40,7 +40,12 @@ fn run_completed() -> ResultBody {
 #[tokio::test]
 async fn g04_deltas_and_their_completed_message_give_one_message() {
     let conversation = TestHost::builder()
-        .plugin(results_plugin(vec![delta_result("hel"), delta_result("lo"), message_result("hello"), run_completed()]))
+        .agent_plugin(results_plugin(vec![
+            delta_result("hel"),
+            delta_result("lo"),
+            message_result("hello"),
+            run_completed(),
+        ]))
         .start()
         .await;
     let served = conversation.send_message("hi").await;
@@ -55,8 +60,9 @@ async fn g14_a_run_that_completes_without_a_message_is_silent() {
         media_type: "text/plain".to_owned(),
         content: "Y29udGVudA==".to_owned(),
     };
-    for results in [vec![run_completed()], vec![artifact(), run_completed()], vec![message_result(""), run_completed()]] {
-        let conversation = TestHost::builder().plugin(results_plugin(results)).start().await;
+    for results in [vec![run_completed()], vec![artifact(), run_completed()], vec![message_result(""), run_completed()]]
+    {
+        let conversation = TestHost::builder().agent_plugin(results_plugin(results)).start().await;
         let served = conversation.send_message("hi").await;
         assert_eq!(served.outcome, Some(Outcome::Silent));
         let names = conversation.event_names().await;
@@ -68,7 +74,7 @@ async fn g14_a_run_that_completes_without_a_message_is_silent() {
 #[tokio::test]
 async fn g14_a_plugin_may_render_a_run_without_a_message() {
     let conversation = TestHost::builder()
-        .plugin(results_plugin(vec![run_completed()]))
+        .agent_plugin(results_plugin(vec![run_completed()]))
         .register("renders", |hooks| {
             hooks.on(RenderOutbound, |message: InboundEvent, session_id: SessionId| async move {
                 let rendered = OutboundMessage::reply_to(&message, session_id, "rendered");
@@ -84,7 +90,7 @@ async fn g14_a_plugin_may_render_a_run_without_a_message() {
 #[tokio::test]
 async fn g04_deltas_without_a_completed_message_give_a_message() {
     let conversation = TestHost::builder()
-        .plugin(results_plugin(vec![delta_result("hel"), delta_result("lo"), run_completed()]))
+        .agent_plugin(results_plugin(vec![delta_result("hel"), delta_result("lo"), run_completed()]))
         .start()
         .await;
     assert_eq!(conversation.send_message("hi").await.output, "hello");
@@ -93,7 +99,7 @@ async fn g04_deltas_without_a_completed_message_give_a_message() {
 
 #[tokio::test]
 async fn g04_a_runner_that_ends_without_a_final_result_fails() {
-    let conversation = TestHost::builder().plugin(results_plugin(vec![message_result("half")])).start().await;
+    let conversation = TestHost::builder().agent_plugin(results_plugin(vec![message_result("half")])).start().await;
     let served = conversation.send_message("hi").await;
     assert_eq!(served.error.unwrap().code(), "run-failed");
     assert!(matches!(served.outcome, Some(Outcome::Failed { .. })));
@@ -102,7 +108,7 @@ async fn g04_a_runner_that_ends_without_a_final_result_fails() {
 #[tokio::test]
 async fn g04_results_after_the_final_one_are_ignored() {
     let conversation = TestHost::builder()
-        .plugin(results_plugin(vec![message_result("one"), run_completed(), message_result("two")]))
+        .agent_plugin(results_plugin(vec![message_result("one"), run_completed(), message_result("two")]))
         .start()
         .await;
     assert_eq!(conversation.send_message("hi").await.output, "one");
@@ -122,7 +128,7 @@ async fn p13_calls_of_a_runner_keep_their_results_in_any_order() {
         message_result("done"),
         run_completed(),
     ];
-    let conversation = TestHost::builder().plugin(results_plugin(script)).start().await;
+    let conversation = TestHost::builder().agent_plugin(results_plugin(script)).start().await;
     assert_eq!(conversation.send_message("hi").await.output, "let me look\n\ndone");
     assert_eq!(
         conversation.view().await,
@@ -167,7 +173,7 @@ async fn p13_calls_of_a_model_hook_keep_their_results() {
 async fn g04_state_is_stored_only_if_the_binding_enables_it() {
     let state = JsonObject::from_iter([("k".to_owned(), 1.into())]);
     let conversation = TestHost::builder()
-        .plugin(results_plugin(vec![
+        .agent_plugin(results_plugin(vec![
             ResultBody::StateUpdated { scope: StateScope::Conversation, state },
             run_completed(),
         ]))
@@ -182,7 +188,7 @@ async fn g04_state_is_stored_only_if_the_binding_enables_it() {
 #[tokio::test]
 async fn g04_a_failure_is_recorded_once() {
     let failed = ResultBody::RunFailed { message: "no luck".to_owned(), code: None };
-    let conversation = TestHost::builder().plugin(results_plugin(vec![failed])).start().await;
+    let conversation = TestHost::builder().agent_plugin(results_plugin(vec![failed])).start().await;
     conversation.send_message("hi").await;
     let entries = conversation.entries().await;
     let errors: Vec<_> = entries.iter().filter(|entry| entry.kind == EntryKind::Error).collect();
@@ -193,7 +199,7 @@ async fn g04_a_failure_is_recorded_once() {
 #[tokio::test]
 async fn g04_a_message_is_recorded_even_if_its_run_fails_at_once() {
     let failed = ResultBody::RunFailed { message: "no".to_owned(), code: Some("club-closed".into()) };
-    let conversation = TestHost::builder().plugin(results_plugin(vec![failed])).start().await;
+    let conversation = TestHost::builder().agent_plugin(results_plugin(vec![failed])).start().await;
     let served = conversation.send_message("hi").await;
     assert_eq!(served.error.unwrap().code(), "club-closed", "a runner may use its own error codes");
     assert_eq!(conversation.view().await, [SESSION_START_LINE, "user: hi"]);
@@ -203,7 +209,7 @@ async fn g04_a_message_is_recorded_even_if_its_run_fails_at_once() {
 async fn x05_a_runner_cannot_report_error_codes_of_the_host() {
     for code in ["store-corrupt", "disk-full", "tape-unknown", "runner-unknown", "run-cancelled"] {
         let failed = ResultBody::RunFailed { message: "no".to_owned(), code: Some(code.into()) };
-        let conversation = TestHost::builder().plugin(results_plugin(vec![failed])).start().await;
+        let conversation = TestHost::builder().agent_plugin(results_plugin(vec![failed])).start().await;
         let served = conversation.send_message("hi").await;
         assert_eq!(served.error.unwrap().code(), "run-failed", "{code}");
     }

@@ -225,7 +225,7 @@ async fn k04_steps_of_one_runner_are_serialized() {
             test_tool("stuck", |_, _| std::future::pending()),
         ]
     });
-    let conversation = TestHost::builder().plugin(plugin).plugin(counting).start().await;
+    let conversation = TestHost::builder().agent_plugin(plugin).plugin(counting).start().await;
     assert_eq!(conversation.send_message("go").await.outcome, Some(Outcome::Silent));
     let entries = conversation.entries().await;
     let steps = entries.iter().filter(|entry| matches!(entry.kind, EntryKind::ToolCall | EntryKind::ToolResult));

@@ -92,7 +92,7 @@ async fn k01_contexts_and_results_of_the_built_in_agent_match_the_schemas() {
     ])
     .await;
     let (plugin, recorded) = recording_plugin(capstan_agent::Agent::new(capstan_agent::LoopOptions::default()));
-    let conversation = TestHost::builder().scripted_model(&model).plugin(plugin).start().await;
+    let conversation = TestHost::builder().scripted_model(&model).agent_plugin(plugin).start().await;
     conversation.send_message("hello").await;
     conversation.send_message("work").await;
     let failed = conversation.send_message("fail").await;
@@ -150,7 +150,7 @@ fn all_result_kinds() -> Vec<ResultBody> {
 #[tokio::test]
 async fn k02_every_result_type_matches_the_schema() {
     let (plugin, recorded) = recording_plugin(FixedResultsRunner(all_result_kinds()));
-    let conversation = TestHost::builder().plugin(plugin).start().await;
+    let conversation = TestHost::builder().agent_plugin(plugin).start().await;
     assert_eq!(conversation.send_message("hi").await.output, "looking\n\ndone");
     let mut results = recorded.lock().unwrap().results.clone();
     let complete = RunResult {

@@ -2,7 +2,7 @@
 
 use capstan_hooks::contracts::NewArtifact;
 use capstan_host::testing::{SCRIPTED_MODEL_KEY, TestHost};
-use capstan_protocol::{Event, ToolOutput};
+use capstan_protocol::{Event, PermissionSet, ToolOutput};
 use capstan_tape::EntryKind;
 use capstan_testing::{ScriptedModel, ScriptedReply};
 use serde_json::{Value, json};
@@ -90,26 +90,30 @@ async fn a10_an_artifact_of_another_session_is_not_found() {
 async fn k04_a_run_creates_and_reads_its_own_artifacts() {
     let model = ScriptedModel::start(vec![tool_call_reply("make", json!({})), ScriptedReply::text("done")]).await;
     let plugin = tools_plugin(|| {
-        vec![test_tool("make", |_, context: capstan_hooks::contracts::ToolContext| async move {
-            let artifacts = context.api.artifacts;
-            let new = |content: Vec<u8>| NewArtifact {
-                name: "report.bin".to_owned(),
-                media_type: "application/octet-stream".to_owned(),
-                content,
-            };
-            let created = artifacts.create(new(vec![0, 255, 1])).await.unwrap();
-            assert_eq!(artifacts.describe(&created.id).await.unwrap(), created);
-            assert_eq!(artifacts.read(&created.id, 1, 10).await.unwrap().content, [255, 1]);
-            assert!(artifacts.read(&created.id, 9, 10).await.unwrap().content.is_empty());
-            let masked = artifacts.create(new(format!("the key is {SCRIPTED_MODEL_KEY}").into_bytes())).await.unwrap();
-            let chunk = artifacts.read(&masked.id, 0, 100).await.unwrap();
-            assert_eq!((chunk.content.as_slice(), masked.bytes), (&b"the key is [masked]"[..], 19), "x06");
-            let refused = artifacts.create(new(vec![0; 65 << 20])).await.unwrap_err();
-            assert_eq!(refused.code, capstan_protocol::ApiErrorCode::PayloadTooLarge);
-            Ok(ToolOutput::ok(format!("{} of {} bytes", created.name, created.bytes)))
-        })]
+        vec![
+            test_tool("make", |_, context: capstan_hooks::contracts::ToolContext| async move {
+                let artifacts = context.api.artifacts;
+                let new = |content: Vec<u8>| NewArtifact {
+                    name: "report.bin".to_owned(),
+                    media_type: "application/octet-stream".to_owned(),
+                    content,
+                };
+                let created = artifacts.create(new(vec![0, 255, 1])).await.unwrap();
+                assert_eq!(artifacts.describe(&created.id).await.unwrap(), created);
+                assert_eq!(artifacts.read(&created.id, 1, 10).await.unwrap().content, [255, 1]);
+                assert!(artifacts.read(&created.id, 9, 10).await.unwrap().content.is_empty());
+                let masked =
+                    artifacts.create(new(format!("the key is {SCRIPTED_MODEL_KEY}").into_bytes())).await.unwrap();
+                let chunk = artifacts.read(&masked.id, 0, 100).await.unwrap();
+                assert_eq!((chunk.content.as_slice(), masked.bytes), (&b"the key is [masked]"[..], 19), "x06");
+                let refused = artifacts.create(new(vec![0; 65 << 20])).await.unwrap_err();
+                assert_eq!(refused.code, capstan_protocol::ApiErrorCode::PayloadTooLarge);
+                Ok(ToolOutput::ok(format!("{} of {} bytes", created.name, created.bytes)))
+            })
+            .with_permissions(PermissionSet::all()),
+        ]
     });
-    let conversation = TestHost::builder().scripted_model(&model).plugin(plugin).start().await;
+    let conversation = TestHost::builder().scripted_model(&model).host_plugin(plugin).start().await;
     conversation.send_message("go").await;
     assert_eq!(tool_replies(&model.requests()[1]), ["call: report.bin of 3 bytes"]);
 }
@@ -118,19 +122,22 @@ async fn k04_a_run_creates_and_reads_its_own_artifacts() {
 async fn x02_a_tool_cannot_write_reserved_events() {
     let model = ScriptedModel::start(vec![tool_call_reply("forge", json!({})), ScriptedReply::text("done")]).await;
     let plugin = tools_plugin(|| {
-        vec![test_tool("forge", |_, context: capstan_hooks::contracts::ToolContext| async move {
-            let tape = context.api.tape;
-            for name in ["command", "command.start", "artifact.created", "model.call", "event.accepted", "run"] {
-                let refused = tape.note(name, json!({"id": "run-1.1", "name": "bash"})).await.unwrap_err();
-                assert_eq!(refused.code, capstan_protocol::ApiErrorCode::InvalidArgument, "{name}");
-            }
-            let refused = context.api.tools.refuse_command("bash", "it is over").await.unwrap_err();
-            assert_eq!(refused.message, "a tool cannot call tools", "a tool cannot end the running command");
-            tape.note("mine", json!({})).await.unwrap();
-            Ok(ToolOutput::ok("as it should be"))
-        })]
+        vec![
+            test_tool("forge", |_, context: capstan_hooks::contracts::ToolContext| async move {
+                let tape = context.api.tape;
+                for name in ["command", "command.start", "artifact.created", "model.call", "event.accepted", "run"] {
+                    let refused = tape.note(name, json!({"id": "run-1.1", "name": "bash"})).await.unwrap_err();
+                    assert_eq!(refused.code, capstan_protocol::ApiErrorCode::InvalidArgument, "{name}");
+                }
+                let refused = context.api.tools.refuse_command("bash", "it is over").await.unwrap_err();
+                assert_eq!(refused.message, "a tool cannot call tools", "a tool cannot end the running command");
+                tape.note("mine", json!({})).await.unwrap();
+                Ok(ToolOutput::ok("as it should be"))
+            })
+            .with_permissions(PermissionSet::all()),
+        ]
     });
-    let conversation = TestHost::builder().scripted_model(&model).plugin(plugin).start().await;
+    let conversation = TestHost::builder().scripted_model(&model).host_plugin(plugin).start().await;
     conversation.send_message("go").await;
     assert_eq!(tool_replies(&model.requests()[1]), ["call: as it should be"]);
     assert!(conversation.event_names().await.contains(&"mine".to_owned()));

@@ -56,7 +56,7 @@ async fn conversation_with_key_limit(keys: &'static [&'static str], max_keys: u6
     let limits = StateLimits { keys: max_keys, ..StateLimits::default() };
     let state_policy = StatePolicy { enabled: true, limits, ..StatePolicy::default() };
     let binding = Binding { state_policy, ..default_binding() };
-    TestHost::builder().plugin(state_plugin(keys)).binding(binding).start().await
+    TestHost::builder().agent_plugin(state_plugin(keys)).binding(binding).start().await
 }
 
 async fn stored_keys(conversation: &TestHost) -> Vec<String> {
@@ -103,7 +103,7 @@ async fn g06_namespace_limits_apply_to_all_runs_together() {
             recorded.lock().unwrap().extend(state.err());
         }
     });
-    let conversation = TestEnvironment::on_disk().host().plugin(plugin).start().await;
+    let conversation = TestEnvironment::on_disk().host().agent_plugin(plugin).start().await;
     let host = &conversation;
     let limits = StateLimits { keys: 3, ..StateLimits::default() };
     let binding =
@@ -151,7 +151,7 @@ async fn g06_updates_of_open_runs_count_towards_the_namespace_limits() {
             Ok(Some(vec![Arc::new(StateUpdateRunner(barrier.clone())) as Arc<dyn Runner>]))
         });
     });
-    let conversation = TestHost::builder().plugin(plugin).start().await;
+    let conversation = TestHost::builder().agent_plugin(plugin).start().await;
     let host = &conversation;
     let limits = StateLimits { keys: 1, ..StateLimits::default() };
     let binding =

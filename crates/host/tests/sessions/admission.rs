@@ -219,7 +219,8 @@ async fn a09_steering_of_an_unsteerable_runner_becomes_a_follow_up() {
         let runner = Arc::clone(&runner);
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
     });
-    let conversation = ScriptedConversation::with_plugins(Vec::new(), vec![unsteerable]).await;
+    let conversation =
+        ScriptedConversation::with_builder(Vec::new(), |builder| builder.agent_plugin(unsteerable)).await;
     let one = conversation.send_message("one").await;
     barrier.reached().await;
     let two = conversation.send_with_admission("steer", "two").await;

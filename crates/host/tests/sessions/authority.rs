@@ -23,7 +23,7 @@ struct BindingEchoRunner(ReplyBarrier);
 
 impl Runner for BindingEchoRunner {
     fn descriptor(&self) -> Descriptor {
-        let mut descriptor = Descriptor::new("test:echo", "echo");
+        let mut descriptor = Descriptor::new("plugin:local/echo/runner", "echo");
         descriptor.permissions = PermissionSet { steering: true, ..PermissionSet::none() };
         descriptor.capabilities.effects_through_host = true;
         descriptor
@@ -57,7 +57,7 @@ fn actor_binding(actor: &str) -> Binding {
     Binding {
         binding_id: actor.into(),
         scope: BindingScope { channel, actor_id, ..BindingScope::default() },
-        runner_id: "test:echo".into(),
+        runner_id: "plugin:local/echo/runner".into(),
         ..capstan_policy::default_binding()
     }
 }

@@ -56,7 +56,7 @@ async fn g04_a_slow_channel_slows_its_own_runner_only() {
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
     });
     let environment = TestEnvironment::in_memory();
-    let host = environment.host().channel(&slow).channel(&quick).plugin(streaming).start().await;
+    let host = environment.host().channel(&slow).channel(&quick).agent_plugin(streaming).start().await;
 
     let slow_turn = host.serve_in_background(Event::message("slow", "1", "go"));
     barrier.reached().await;

@@ -204,7 +204,7 @@ async fn g04_a_runner_that_hangs_or_panics_fails_its_own_run_only() {
         let runner = Arc::clone(&runner);
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
     });
-    let host = environment.host().channel(&phone).plugin(endless).start().await;
+    let host = environment.host().channel(&phone).agent_plugin(endless).start().await;
     let faulty_turn = host.serve_in_background(Event::message("phone", FAULTY_CHAT, "hang"));
     tokio::task::yield_now().await;
     assert_others_progress(&phone, &host, &faulty_turn).await;

@@ -18,7 +18,7 @@ struct BindingNameRunner;
 
 impl Runner for BindingNameRunner {
     fn descriptor(&self) -> Descriptor {
-        Descriptor::new("test:binding-name", "binding name")
+        Descriptor::new("plugin:local/binding-name/runner", "binding name")
     }
 
     fn run(&self, context: RunContext, _: RunApi) -> ResultStream {
@@ -49,7 +49,7 @@ async fn recover_with_binding(binding: Value) -> String {
 async fn g09_an_event_keeps_its_own_binding_after_a_crash() {
     let own = Binding {
         binding_id: "pipeline:p-1".into(),
-        runner_id: "test:binding-name".into(),
+        runner_id: "plugin:local/binding-name/runner".into(),
         ..capstan_policy::default_binding()
     };
     assert_eq!(recover_with_binding(json!(own)).await, "replied: under pipeline:p-1");

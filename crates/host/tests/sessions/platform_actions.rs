@@ -27,7 +27,7 @@ impl Runner for DeletingRunner {
         Descriptor {
             capabilities: RunnerCapabilities { effects_through_host: true, ..RunnerCapabilities::default() },
             permissions: PermissionSet { platform_api: AllowList::All, ..PermissionSet::none() },
-            ..Descriptor::new("test:deletes", "deletes")
+            ..Descriptor::new("plugin:local/deletes/runner", "deletes")
         }
     }
 
@@ -61,7 +61,7 @@ async fn start_host(environment: &TestEnvironment, group: &Arc<GroupChannel>, ba
     let binding = Binding {
         binding_id: "deletes".into(),
         event_types: vec!["message.*".to_owned()],
-        runner_id: "test:deletes".into(),
+        runner_id: "plugin:local/deletes/runner".into(),
         resource_policy,
         ..capstan_policy::default_binding()
     };

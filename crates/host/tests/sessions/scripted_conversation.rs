@@ -36,6 +36,14 @@ impl ScriptedConversation {
 
     /// Conversation with these replies of the model and these plugins.
     pub async fn with_plugins(replies: Vec<ScriptedReply>, plugins: Vec<ClosurePlugin>) -> Self {
+        Self::with_builder(replies, |builder| plugins.into_iter().fold(builder, TestHostBuilder::plugin)).await
+    }
+
+    /// Conversation with these replies of the model, on a host as configured.
+    pub async fn with_builder(
+        replies: Vec<ScriptedReply>,
+        configure: impl FnOnce(TestHostBuilder) -> TestHostBuilder,
+    ) -> Self {
         let server = ScriptedModel::start(replies).await;
         let (environment, channel) = (TestEnvironment::on_disk(), Arc::new(TestChannel::with_waiting_callers("desk")));
         let builder = environment
@@ -43,7 +51,7 @@ impl ScriptedConversation {
             .scripted_model(&server)
             .channel(&channel)
             .plugin(ClosurePlugin::new("admission", register_admission));
-        let host = plugins.into_iter().fold(builder, TestHostBuilder::plugin).start().await;
+        let host = configure(builder).start().await;
         Self { host, environment, channel, server }
     }
 

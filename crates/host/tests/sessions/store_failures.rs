@@ -146,7 +146,7 @@ async fn t11_observers_are_notified_once_of_a_given_up_event_despite_conflicts()
 async fn g06_a_run_fails_if_its_state_cannot_be_written() {
     let store = FaultyStore::new();
     let environment = TestEnvironment::with_store(store.clone());
-    let builder = environment.host().channel(&phone_channel()).plugin(ClosurePlugin::new("state", |hooks| {
+    let builder = environment.host().channel(&phone_channel()).agent_plugin(ClosurePlugin::new("state", |hooks| {
         hooks.on_sync(ProvideRunners, || Ok(Some(vec![Arc::new(StateWritingRunner) as Arc<dyn Runner>])));
     }));
     let host = builder.start().await;

@@ -64,13 +64,14 @@ macro_rules! run_api_methods {
                 call ToolsCall(ToolStepCall) -> Vec<ToolOutput>,
                 fn call(calls: Vec<ToolCall>) = ToolStepCall { calls };
 
-                /// Output of a comma command, which is recorded as a `command` event. The line is not added to the
-                /// conversation.
+                /// Output of the comma command that the run serves, which is recorded as a `command` event. The line is not
+                /// added to the conversation. `raw` must be the line of the event.
                 "tools.command" needs "`tools`: `call`, for that tool",
                 call ToolsCommand(CommandCall) -> ToolOutput,
                 fn command(call: CommandCall) = call;
 
-                /// Records a `command` event for a comma command that cannot be run, with its line and the reason.
+                /// Records a `command` event for the comma command that the run serves, if it cannot be run, with its line
+                /// and the reason. `raw` must be the line of the event.
                 "tools.refuse_command" needs "`tape`: `write`",
                 call ToolsRefuseCommand(CommandRefusalCall) -> (),
                 fn refuse_command(raw: &str, reason: &str) =

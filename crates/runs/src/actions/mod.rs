@@ -23,13 +23,13 @@ use crate::run::Run;
 /// Reason why this run may not perform an action, if it may not. The grant decides; the runner's permissions only
 /// tell whether the runner or the binding is named as the reason.
 pub(crate) fn action_denial(run: &Run, action: &str) -> Option<ActionDenial> {
-    let runner = run.runner.descriptor();
+    let runner = &run.runner.descriptor;
     if run.grant().may.platform_api.allows(action) {
         None
     } else if runner.permissions.platform_api.allows(action) {
         Some(ActionDenial::Binding(run.context.trigger.binding_id.clone()))
     } else {
-        Some(ActionDenial::Runner(runner.id))
+        Some(ActionDenial::Runner(runner.id.clone()))
     }
 }
 

@@ -7,6 +7,7 @@ use capstan_protocol::{ApiError, ApiErrorCode, ModelId};
 use futures::future::BoxFuture;
 
 use super::method_handler::MethodHandler;
+use super::tool_authority::ToolAuthority;
 use crate::run::Run;
 use crate::run::call_limiter::CallPermit;
 
@@ -18,12 +19,12 @@ pub(super) struct GuardedApi {
 }
 
 /// Holder of a handle.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) enum CallerKind {
     /// The run's runner.
     Runner,
-    /// A tool that is being called.
-    Tool,
+    /// A tool that is being called, with its own authority.
+    Tool(Box<ToolAuthority>),
 }
 
 macro_rules! define_dispatch {
@@ -74,14 +75,20 @@ impl GuardedApi {
         }
     }
 
-    /// Checks a call: the limits of the run, then the grant, then that a tool starts no tool step of its own.
+    /// Checks a call: first the limits of the run, then the grant, or the authority of the tool that calls.
     fn admit<M: MethodHandler>(&self, request: &M::Request) -> Result<CallPermit, ApiError> {
         let run = &self.run;
-        let permit = run.admit_call(M::METHOD, M::payload(run, request))?;
-        M::permission(run, request).check(&run.grant().may)?;
-        if self.caller == CallerKind::Tool && M::is_tool_step() {
+        let mut permit = run.admit_call(M::METHOD, M::payload(run, request))?;
+        match &self.caller {
+            CallerKind::Runner => M::permission(run, request).check(&run.grant().may)?,
             // The step would separate the tool's own call from its result.
-            return Err(ApiError::new(ApiErrorCode::InvalidArgument, "a tool cannot call tools"));
+            CallerKind::Tool(_) if M::is_tool_step() => {
+                return Err(ApiError::new(ApiErrorCode::InvalidArgument, "a tool cannot call tools"));
+            }
+            CallerKind::Tool(authority) => {
+                authority.check(run, &M::permission(run, request))?;
+                permit.storage_owner = Some(authority.storage_owner.clone());
+            }
         }
         Ok(permit)
     }

@@ -26,6 +26,7 @@ mod steering;
 mod storage;
 mod tape;
 mod token_meter;
+mod tool_authority;
 mod tool_step;
 mod tools;
 

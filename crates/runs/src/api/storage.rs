@@ -37,14 +37,14 @@ impl MethodHandler for StoragePut {
         PayloadSize::Content(text_size(&call.name) + call.content.len() as u64)
     }
 
-    async fn handle(run: &Arc<Run>, call: StoragePutCall, _: CallPermit) -> Result<StorageEntry, ApiError> {
+    async fn handle(run: &Arc<Run>, call: StoragePutCall, permit: CallPermit) -> Result<StorageEntry, ApiError> {
         let StoragePutCall { area, name, content } = call;
         check_name(&name)?;
         if content.len() as u64 > MAX_STORAGE_ITEM_BYTES {
             let message = format!("a content has at most {MAX_STORAGE_ITEM_BYTES} bytes");
             return Err(ApiError::new(ApiErrorCode::PayloadTooLarge, message));
         }
-        let namespace = area_namespace(run, area);
+        let namespace = area_namespace(run, area, &permit);
         let _change_permit = paging::lock_changes(run).await?;
         let (location, content) = ContentLocation::for_content(content);
         let at = run.environment.options.clock.now();
@@ -72,9 +72,9 @@ impl MethodHandler for StorageGet {
         PayloadSize::Arguments(text_size(&call.name))
     }
 
-    async fn handle(run: &Arc<Run>, call: StorageNameCall, _: CallPermit) -> Result<StoredContent, ApiError> {
+    async fn handle(run: &Arc<Run>, call: StorageNameCall, permit: CallPermit) -> Result<StoredContent, ApiError> {
         let StorageNameCall { area, name } = call;
-        let (store, namespace) = (run.environment.tapes.store(), area_namespace(run, area));
+        let (store, namespace) = (run.environment.tapes.store(), area_namespace(run, area, &permit));
         for _ in 0..STATE_CONFLICT_RETRIES {
             let record = store.key_value(&namespace, &name).await.map_err(|error| store_api_error(&error))?;
             let location =
@@ -100,9 +100,9 @@ impl MethodHandler for StorageList {
     async fn handle(
         run: &Arc<Run>,
         call: StorageListCall,
-        _: CallPermit,
+        permit: CallPermit,
     ) -> Result<CursorPage<StorageEntry>, ApiError> {
-        let namespace = area_namespace(run, call.area);
+        let namespace = area_namespace(run, call.area, &permit);
         let list = PagedList { method: ApiMethod::StorageList, list_key: &namespace };
         let page = paging::list_entries(run, &list, call.cursor.as_deref(), call.limit).await?;
         Ok(CursorPage { items: page.items.into_iter().filter_map(storage_item).collect(), next: page.next })
@@ -118,9 +118,9 @@ impl MethodHandler for StorageDelete {
         PayloadSize::Arguments(text_size(&call.name))
     }
 
-    async fn handle(run: &Arc<Run>, call: StorageNameCall, _: CallPermit) -> Result<bool, ApiError> {
+    async fn handle(run: &Arc<Run>, call: StorageNameCall, permit: CallPermit) -> Result<bool, ApiError> {
         let StorageNameCall { area, name } = call;
-        let namespace = area_namespace(run, area);
+        let namespace = area_namespace(run, area, &permit);
         let _change_permit = paging::lock_changes(run).await?;
         let change = StorageChange { area, name: name.clone(), bytes: None };
         let at = run.environment.options.clock.now();
@@ -134,13 +134,14 @@ impl MethodHandler for StorageDelete {
 }
 
 /// Namespace of an area, by its owner.
-fn area_namespace(run: &Run, area: StorageArea) -> String {
+fn area_namespace(run: &Run, area: StorageArea, permit: &CallPermit) -> String {
     let owner = match area {
         StorageArea::Plugin => {
-            let descriptor = run.runner.descriptor();
-            match descriptor.plugin {
-                Some(plugin) => json!([plugin.author, plugin.name]),
-                None => json!(descriptor.id),
+            let descriptor = &run.runner.descriptor;
+            match (&permit.storage_owner, &descriptor.plugin) {
+                (Some(owner), _) => owner.clone(),
+                (None, Some(plugin)) => json!([plugin.author, plugin.name]),
+                (None, None) => json!(descriptor.id),
             }
         }
         StorageArea::Workspace => json!(run.environment.workspace_id),

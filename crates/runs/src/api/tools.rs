@@ -24,6 +24,7 @@ use super::command_access::check_command_access;
 use super::guard::CallerKind;
 use super::method_handler::MethodHandler;
 use super::required_permission::RequiredPermission;
+use super::tool_authority::ToolAuthority;
 use super::tool_step::ToolStep;
 use super::{build_run_api, hook_api_error, store_api_error, unauthorized_error};
 use crate::payload_size::{PayloadSize, json_size, text_size, tool_calls_size};
@@ -312,6 +313,13 @@ impl ToolCaller {
         nesting::replace_output_if_too_nested(self.0.environment.options.secret_masker.mask_output(output))
     }
 
+    /// Caller of the run API during a call of the tool.
+    fn caller_kind(&self, tool: &dyn Tool) -> CallerKind {
+        let plugin = self.0.environment.tools.plugin(tool.spec().name.as_str());
+        let authority = plugin.map_or_else(ToolAuthority::none, |plugin| ToolAuthority::new(&self.0, tool, plugin));
+        CallerKind::Tool(Box::new(authority))
+    }
+
     /// Executes a tool. A panic or a timeout becomes an error output.
     async fn execute(&self, tool: &dyn Tool, arguments: JsonObject) -> ToolOutput {
         let options = &self.0.environment.options;
@@ -320,7 +328,7 @@ impl ToolCaller {
         let _cancel_on_end = cancel_token.clone().drop_guard();
         let context = ToolContext {
             workspace: options.workspace.path.clone(),
-            api: build_run_api(&self.0, CallerKind::Tool),
+            api: build_run_api(&self.0, self.caller_kind(tool)),
             cancel_token,
             secrets: options.secret_masker.clone(),
         };

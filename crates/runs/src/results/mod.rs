@@ -157,7 +157,7 @@ async fn apply_result(run: &Run, result: RunResult) -> Vec<StreamEvent> {
         }
         ResultBody::RunFailed { message, code } => {
             // Error codes of the host are reserved for its own runners: users follow the advice of their pages.
-            let is_host_runner = run.runner.descriptor().source == RunnerSource::HostAdapter;
+            let is_host_runner = run.runner.descriptor.source == RunnerSource::HostAdapter;
             let code = code.filter(|code| is_host_runner || !code.is_reserved());
             run.set_terminal(TerminalResult::Failed(RunError { message, code }));
             Vec::new()

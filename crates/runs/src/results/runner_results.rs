@@ -22,7 +22,7 @@ pub(super) struct RunnerResults {
 impl RunnerResults {
     /// Starts the runner of a run.
     pub(super) fn start(run: &Arc<Run>, api: RunApi) -> Self {
-        let results = with_caller(run, || run.runner.run(run.context.clone(), api));
+        let results = with_caller(run, || run.runner.runner.run(run.context.clone(), api));
         Self { run: Arc::clone(run), results: Some(results) }
     }
 

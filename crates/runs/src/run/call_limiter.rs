@@ -6,6 +6,7 @@ use std::time::Duration;
 use capstan_hooks::contracts::ApiMethod;
 use capstan_protocol::{ApiError, ApiErrorCode, truncate_chars};
 use capstan_tape::{ApiRefusal, Batch, EntryDraft, RunStatus, StoreError, TapeEvent};
+use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -47,11 +48,15 @@ struct CallLimiterState {
 }
 
 /// An admitted call, until it is dropped.
-pub(crate) struct CallPermit(Arc<Run>);
+pub(crate) struct CallPermit {
+    run: Arc<Run>,
+    /// Owner of the plugin storage that the call may use, if it is not that of the runner.
+    pub(crate) storage_owner: Option<Value>,
+}
 
 impl Drop for CallPermit {
     fn drop(&mut self) {
-        self.0.call_limiter.lock_state().in_flight -= 1;
+        self.run.call_limiter.lock_state().in_flight -= 1;
     }
 }
 
@@ -143,7 +148,7 @@ impl Run {
         }
         limiter.check_size(method, size)?;
         limiter.count_call()?;
-        Ok(CallPermit(Arc::clone(self)))
+        Ok(CallPermit { run: Arc::clone(self), storage_owner: None })
     }
 
     /// Ends the API with its run: no further call is admitted, and calls in flight end.

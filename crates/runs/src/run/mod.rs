@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use capstan_hooks::TurnState;
 use capstan_hooks::args::PromptContent;
-use capstan_hooks::contracts::Runner;
 use capstan_policy::Budget;
 use capstan_protocol::{
     ArtifactId, Binding, ChatMessage, Content, EntryId, EventKey, EventOrigin, Grant, JsonObject, RunContext, RunId,
@@ -31,13 +30,14 @@ use self::runner_tool_calls::RunnerToolCalls;
 use crate::active_runs::ActiveRunGuard;
 use crate::environment::RunEnvironment;
 use crate::journal::{Journal, PendingEntry};
+use crate::runner_registry::RegisteredRunner;
 use crate::steering::Steering;
 
 /// One run, shared by its stream, its API and its child runs.
 pub(crate) struct Run {
     pub(crate) environment: Arc<RunEnvironment>,
     pub(crate) journal: Arc<Journal>,
-    pub(crate) runner: Arc<dyn Runner>,
+    pub(crate) runner: Arc<RegisteredRunner>,
     /// Binding that the authority of the run is derived from.
     pub(crate) binding: Arc<Binding>,
     /// Origin of the events that the run serves, which its authority depends on.
@@ -145,7 +145,7 @@ impl Run {
 
     /// Name of the runner in error messages.
     pub(crate) fn runner_label(&self) -> String {
-        format!("the runner {}", self.runner.descriptor().id)
+        format!("the runner {}", self.runner.descriptor.id)
     }
 
     pub(crate) fn grant(&self) -> &Grant {
@@ -263,7 +263,7 @@ impl Run {
     /// Writes all pending entries to the tape, so that they can be read. The write is durable if the runner can pass
     /// what it reads to others without the host: ids that a power cut took back would be assigned again.
     pub(crate) async fn flush_before_read(&self) -> Result<(), StoreError> {
-        if self.environment.can_bypass_host(&self.runner.descriptor()) {
+        if self.environment.can_bypass_host(&self.runner.descriptor) {
             self.journal.flush().await
         } else {
             self.journal.flush_ordered().await

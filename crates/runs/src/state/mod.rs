@@ -33,7 +33,7 @@ pub(crate) fn state_namespace(run: &Run, scope: StateScope) -> Option<String> {
         StateScope::Runner => Value::Null,
         StateScope::Workspace => json!(run.environment.workspace_id),
     };
-    Some(RunnerNamespace::State { runner: run.runner.descriptor().id, scope, owner }.stored_name())
+    Some(RunnerNamespace::State { runner: run.runner.descriptor.id.clone(), scope, owner }.stored_name())
 }
 
 /// Namespace of a scope, if the grant covers the scope.

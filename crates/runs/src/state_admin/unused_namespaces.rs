@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use capstan_hooks::PluginIdentity;
 use capstan_policy::bindings::is_pipeline_binding;
 use capstan_protocol::{Binding, BindingId, Descriptor, PluginRef, RunnerId, StateLimits, StateScope, StorageArea};
 use serde::{Serialize, Serializer};
@@ -40,6 +41,8 @@ pub struct NamespaceUsers<'a> {
     pub bindings: &'a [Binding],
     /// The available runners.
     pub runners: &'a [Descriptor],
+    /// The registered plugins. The storage of a plugin is in use as long as the plugin is there, for its tools.
+    pub plugins: &'a [PluginIdentity],
     /// Binding and runner of recent runs. The binding of a LangBot query is recorded only there.
     pub recent_runs: &'a [(BindingId, RunnerId)],
 }
@@ -78,7 +81,8 @@ pub fn unused_reason(namespace: &RunnerNamespace, users: NamespaceUsers<'_>) -> 
                 let plugin = runner_plugin(runner, users.runners);
                 json!(runner) == *owner || plugin.is_some_and(|(author, name)| json!([author, name]) == *owner)
             };
-            (!users.runner_ids().any(owns)).then_some(UnusedReason::Runner)
+            let is_registered = users.plugins.iter().any(|plugin| json!([plugin.author, plugin.name]) == *owner);
+            (!is_registered && !users.runner_ids().any(owns)).then_some(UnusedReason::Runner)
         }
         RunnerNamespace::State { .. } | RunnerNamespace::Storage { .. } => None,
     }
@@ -111,6 +115,7 @@ pub fn namespace_limits(namespace: &RunnerNamespace, bindings: &[Binding]) -> Op
 
 #[cfg(test)]
 mod tests {
+    use capstan_hooks::PluginIdentity;
     use capstan_policy::default_binding;
     use capstan_protocol::{Binding, Descriptor, PluginRef, StateLimits, StatePolicy, StateScope, StorageArea};
     use serde_json::{Value, json};
@@ -136,6 +141,7 @@ mod tests {
         ];
         let plugin = PluginRef { author: "x".into(), name: "y".into(), version: None };
         let known = [Descriptor { plugin: Some(plugin), ..Descriptor::new("plugin:a/b/d", "d") }];
+        let plugins = [PluginIdentity { name: "tools".into(), author: "a".to_owned(), is_builtin: false }];
         let storage = |area, owner| RunnerNamespace::Storage { area, owner };
         let table = [
             (state_namespace("plugin:a/b/c", StateScope::Conversation, json!("tape")), None),
@@ -149,10 +155,11 @@ mod tests {
             (storage(StorageArea::Plugin, json!(["a", "b"])), None),
             (storage(StorageArea::Plugin, json!(["x", "y"])), None),
             (storage(StorageArea::Plugin, json!("plugin:a/b/c")), None),
+            (storage(StorageArea::Plugin, json!(["a", "tools"])), None),
             (storage(StorageArea::Plugin, json!(["a", "z"])), Some(UnusedReason::Runner)),
         ];
         for (namespace, expected) in table {
-            let users = NamespaceUsers { bindings: &bindings, runners: &known, recent_runs: &[] };
+            let users = NamespaceUsers { bindings: &bindings, runners: &known, plugins: &plugins, recent_runs: &[] };
             assert_eq!(unused_reason(&namespace, users), expected, "{namespace:?}");
         }
     }
@@ -160,7 +167,7 @@ mod tests {
     #[test]
     fn g06_a_namespace_of_a_recent_query_is_in_use_without_a_saved_binding() {
         let recent_runs = [("pipeline:p".into(), "plugin:a/b/c".into()), ("gone".into(), "plugin:x/y/z".into())];
-        let users = NamespaceUsers { bindings: &[], runners: &[], recent_runs: &recent_runs };
+        let users = NamespaceUsers { bindings: &[], runners: &[], plugins: &[], recent_runs: &recent_runs };
         let storage = |area, owner| RunnerNamespace::Storage { area, owner };
         let table = [
             (state_namespace("plugin:a/b/c", StateScope::Actor, json!(["http", null, "1"])), None),

@@ -5,6 +5,7 @@ mod list;
 
 use std::sync::Arc;
 
+use capstan_hooks::PluginIdentity;
 use capstan_host::state_admin::{NamespaceUsers, RunnerNamespace, StateAdmin, StateAdminError, namespace_limits};
 use capstan_policy::{BindingError, BindingStore};
 use capstan_protocol::{
@@ -109,6 +110,7 @@ struct StateCommandContext<'a> {
     workspace: WorkspaceId,
     bindings: Arc<Vec<Binding>>,
     runners: Vec<Descriptor>,
+    plugins: Vec<PluginIdentity>,
     /// Binding and runner of recent runs.
     recent_runs: Vec<(BindingId, RunnerId)>,
 }
@@ -126,12 +128,14 @@ async fn execute(home: &HomeTapes<'_>, command: StateCommand) -> Result<(), Comm
     }
     let bindings = binding_store.all().await?;
     let runs = tapes.store().run_page(None, MAX_RECENT_RUNS).await?;
+    let hooks = home.context.build_hooks();
     let context = StateCommandContext {
         home,
         namespaces: StateAdmin::new(tapes, Clock::system(), system),
         workspace,
         bindings,
-        runners: runners::known_runners(home.context),
+        runners: runners::provided_runners(&hooks),
+        plugins: hooks.registry().identities().to_vec(),
         recent_runs: runs.into_iter().map(|run| (run.binding, run.runner)).collect(),
     };
     match command {
@@ -153,7 +157,12 @@ async fn execute(home: &HomeTapes<'_>, command: StateCommand) -> Result<(), Comm
 
 impl StateCommandContext<'_> {
     fn namespace_users(&self) -> NamespaceUsers<'_> {
-        NamespaceUsers { bindings: &self.bindings, runners: &self.runners, recent_runs: &self.recent_runs }
+        NamespaceUsers {
+            bindings: &self.bindings,
+            runners: &self.runners,
+            plugins: &self.plugins,
+            recent_runs: &self.recent_runs,
+        }
     }
 
     async fn set(&self, namespace: &str, key: &str, value: &str) -> Result<(), CommandError> {
