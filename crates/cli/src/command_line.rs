@@ -14,7 +14,7 @@ use crate::commands::{
     serve, skills, state, store, tape,
 };
 use crate::runtime::SessionRuntime;
-use crate::{Capstan, CommandError};
+use crate::{Capstan, CommandError, open_files};
 
 /// Time that blocked threads get to end after a command has finished.
 const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
@@ -90,6 +90,7 @@ impl Capstan {
         };
         start_logging(&command);
         make_undumpable();
+        open_files::raise_file_limit();
         let runtime = match SessionRuntime::start() {
             Ok(runtime) => runtime,
             Err(error) => {

@@ -13,6 +13,7 @@ use capstan_protocol::{ChannelName, Clock, SessionId, TapeName, WorkspaceId};
 use capstan_runs::{ActiveRuns, Orchestrator, ToolCatalog};
 use capstan_tape::{TapeAddress, TapeRepository, tape_name};
 use capstan_turn::TurnPipeline;
+use tokio::sync::Semaphore;
 
 use crate::active_sessions::ActiveSessions;
 use crate::closing::TurnCloser;
@@ -32,6 +33,8 @@ pub struct SessionOptions {
     pub max_message_bytes: usize,
     /// Maximum number of queued events of one session.
     pub max_queued_events: usize,
+    /// Maximum number of turns that run at the same time. Further ones wait, in order of arrival.
+    pub max_active_turns: usize,
     /// Timeout of a run, which a lease outlasts.
     pub run_timeout: Duration,
     /// Timeout of the wait for a session that another process holds.
@@ -116,6 +119,7 @@ impl SessionService {
         let pool = Arc::new(SessionPool {
             sessions: ActiveSessions::default(),
             max_queued_events: options.max_queued_events,
+            turn_permits: Arc::new(Semaphore::new(options.max_active_turns.clamp(1, Semaphore::MAX_PERMITS))),
             lifecycle: lifecycle.clone(),
             leases: leases.clone(),
             bindings: Arc::clone(&bindings),

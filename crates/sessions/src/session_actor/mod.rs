@@ -9,6 +9,8 @@
 //!
 //! # Invariants
 //!
+//! - A running turn holds one of the permits that bound the turns of the host. Its session has the lease before it waits for
+//!   a permit, so no permit is held while another process works on a session.
 //! - A turn and its concurrent commands write under the lease of the session: the fence of the lease guards every commit.
 //! - Orphaned events of a session are recovered before its first turn, and get their turns before newer events.
 //! - The lease is not released while a sender relies on it.
@@ -26,6 +28,7 @@ use capstan_protocol::{AdmissionMode, Binding, Outcome, TapeName};
 use capstan_runs::ActiveTurn;
 use capstan_tape::{Batch, Fact, Fence};
 use capstan_turn::{EventArrival, MailboxDecision, SessionActivity, SessionMailbox, TurnError};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -240,6 +243,26 @@ impl SessionActor {
         self.is_recovered = false;
         self.fence = Some(fence.clone());
         Ok(Some(fence))
+    }
+
+    /// Acquires the permit of a turn, and receives events meanwhile. Fails when all runs are cancelled; returns `None`
+    /// when the host stops first.
+    async fn acquire_turn_permit(&mut self) -> Result<Option<OwnedSemaphorePermit>, TurnError> {
+        let pool = Arc::clone(&self.pool);
+        // The semaphore is never closed, so an error means that no permit is free.
+        if let Ok(permit) = Arc::clone(&pool.turn_permits).try_acquire_owned() {
+            return Ok(Some(permit));
+        }
+        let acquired = Arc::clone(&pool.turn_permits).acquire_owned();
+        tokio::pin!(acquired);
+        loop {
+            tokio::select! {
+                permit = &mut acquired => return Ok(permit.ok()),
+                signal = self.inbox.next_signal() => self.handle_signal(signal, SessionPhase::Idle),
+                () = pool.lifecycle.stop_token.cancelled() => return Ok(None),
+                () = pool.lifecycle.cancel_token.cancelled() => return Err(TurnError::Cancelled),
+            }
+        }
     }
 
     /// Recovers orphaned events although no new event needs a turn.
