@@ -29,6 +29,7 @@ mod command_line;
 mod commands;
 pub mod config;
 mod home;
+mod init_process;
 mod open_files;
 mod runtime;
 
