@@ -46,7 +46,7 @@ mod tests {
     use super::active_turns_within;
 
     #[test]
-    fn x06_default_admits_a_thousand_turns_where_the_file_limit_allows_it() {
+    fn t13_default_admits_a_thousand_turns_where_the_file_limit_allows_it() {
         let cases = [(None, 1000), (Some(1_048_576), 1000), (Some(4096), 1000), (Some(1024), 246), (Some(64), 6)];
         for (limit, turns) in cases {
             assert_eq!(active_turns_within(limit), turns, "{limit:?}");

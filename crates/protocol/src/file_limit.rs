@@ -51,7 +51,7 @@ mod tests {
     struct ConnectFailure(#[source] io::Error);
 
     #[test]
-    fn x06_file_limit_is_found_in_every_source_of_an_error() {
+    fn x01_file_limit_is_found_in_every_source_of_an_error() {
         let limit = || io::Error::from_raw_os_error(24);
         assert!(is_file_limit_error(&ConnectFailure(limit())));
         assert!(is_file_limit_error(&io::Error::other(ConnectFailure(limit()))));

@@ -22,8 +22,10 @@ use crate::duplicate_replies::DuplicateReplies;
 use crate::intake::{AdmissionPlanner, AnchoredTapes, EventCommitter, IntakeQueues};
 use crate::intake_policy::IntakePolicy;
 use crate::lease_keeper::LeaseKeeper;
+use crate::outcome_relay::OutcomeRelay;
 use crate::recovery::SessionRecovery;
 use crate::session_actor::SessionPool;
+use crate::unserved_events::UnservedEvents;
 use crate::{EventIntake, EventResolver, HostError, HostLifecycle, LeaseOwner, RecoverySweeper};
 
 /// Options of a [`SessionService`].
@@ -91,7 +93,17 @@ impl SessionService {
             dependencies;
         let SessionOptions { lease_owner: owner, clock, .. } = options;
         let turn_pipeline = Arc::new(turn_pipeline);
+        let unserved_events = UnservedEvents::default();
+        let relay = OutcomeRelay {
+            tapes: tapes.clone(),
+            channels: channels.clone(),
+            outbox: outbox.clone(),
+            owner: owner.clone(),
+            lifecycle: lifecycle.clone(),
+        };
         let closer = Arc::new(TurnCloser {
+            unserved_events: unserved_events.clone(),
+            relay: relay.clone(),
             notices: NoticeDispatcher {
                 hooks: hooks.clone(),
                 turn_pipeline: Arc::clone(&turn_pipeline),
@@ -110,6 +122,7 @@ impl SessionService {
             channels: channels.clone(),
             intake_policy: intake_policy.clone(),
             owner: owner.clone(),
+            unserved_events: unserved_events.clone(),
             clock: clock.clone(),
             active_runs,
             tools: Arc::clone(&tools),
@@ -161,13 +174,11 @@ impl SessionService {
             },
             duplicates: DuplicateReplies {
                 tapes: tapes.clone(),
-                channels: channels.clone(),
-                outbox: outbox.clone(),
-                owner: owner.clone(),
-                lifecycle: lifecycle.clone(),
+                relay,
                 recovery: Arc::clone(&recovery),
                 pool: Arc::clone(&pool),
             },
+            unserved_events,
             resolver: EventResolver {
                 hooks,
                 channels: channels.all().iter().map(|channel| channel.name()).collect(),

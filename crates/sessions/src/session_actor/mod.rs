@@ -38,6 +38,9 @@ use crate::active_sessions::{SessionInbox, SessionSignal};
 use crate::closing::CloseOrder;
 use crate::lease::LeaseClaim;
 
+/// Delay before another attempt to recover the events of a turn that lost its lease.
+const RECOVERY_RETRY_DELAY: Duration = Duration::from_secs(1);
+
 /// Maximum number of commands that run concurrently with a turn.
 const MAX_CONCURRENT_COMMANDS: usize = 8;
 
@@ -273,6 +276,11 @@ impl SessionActor {
             Ok(None) => {}
             Err(error) => {
                 tracing::info!(tape = %self.tape, %error, "the recovery of a session is postponed");
+                // Callers in this process wait for the events of a lost turn.
+                if !self.pool.recovery.unserved_events.is_empty() {
+                    tokio::time::sleep(RECOVERY_RETRY_DELAY).await;
+                    self.needs_recovery = true;
+                }
             }
         }
     }

@@ -110,15 +110,23 @@ impl SessionActor {
                 }
             }
         };
-        if is_releasing || matches!(&closed, Ok(closed) if closed.was_fenced) {
+        let was_fenced = matches!(&closed, Ok(closed) if closed.was_fenced);
+        if is_releasing || was_fenced {
             self.fence = None;
+        }
+        if was_fenced {
+            self.is_recovered = false;
+            self.needs_recovery = true;
         }
         if is_releasing {
             pool.sessions.end_release(&self.tape);
         }
         match closed {
             Ok(closed) => pool.outbox.wait_for_capacity(&closed.chats).await,
-            Err(error) => tracing::error!(tape = %self.tape, %error, "cannot write the end of a turn"),
+            Err(error) => {
+                tracing::error!(tape = %self.tape, %error, "cannot write the end of a turn");
+                notify_delayed_callers(&pool.outbox, self.mailbox.iter_mut(), &error.into());
+            }
         }
     }
 
@@ -175,6 +183,7 @@ impl SessionActor {
         batch.release_slots();
         let mut active = self.start_turn(&batch, fence, None);
         let (pool, tape, close_order) = (Arc::clone(&self.pool), self.tape.clone(), Arc::clone(&self.close_order));
+        let fenced_tape = tape.clone();
         self.concurrent_commands.spawn(async move {
             let lead = &mut batch.lead;
             match pool.bindings.resolve(&lead.inbound, lead.own_binding.as_ref()).await {
@@ -204,6 +213,10 @@ impl SessionActor {
                 close_order: Some(close_order),
             };
             match pool.closer.close_turn(finished, None, QueueOverflow::Enqueue).await {
+                Ok(closed) if closed.was_fenced => match pool.reserve(&fenced_tape) {
+                    Ok(reservation) => reservation.request_recovery(1),
+                    Err(error) => tracing::info!(%error, "an event is left to the next start"),
+                },
                 Ok(closed) => pool.outbox.wait_for_capacity(&closed.chats).await,
                 Err(error) => tracing::error!(%error, "cannot write the end of a concurrent command"),
             }

@@ -243,7 +243,7 @@ async fn a04_jobs_belong_to_their_session_and_are_limited() {
 }
 
 #[tokio::test]
-async fn x06_command_has_its_own_soft_limit_of_open_files() {
+async fn a04_command_has_its_own_soft_limit_of_open_files() {
     let bash = BashFixture(JobRegistry::new(Vec::new()).with_file_limit(Some(77)));
     let (output, is_error) = bash.run("ulimit -Sn; echo \"$0 $1\"").await;
     assert_eq!((output.as_str(), is_error), ("77\nbash", false));
