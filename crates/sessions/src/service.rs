@@ -89,18 +89,13 @@ impl SessionService {
         let lifecycle = HostLifecycle::default();
         let outbox = new_outbox(&dependencies, &options, &lifecycle);
         let leases = new_lease_keeper(&dependencies, &options);
+        let relay = new_outcome_relay(&dependencies, &options, &lifecycle, &outbox);
+        let resolver = new_event_resolver(&dependencies, &options);
         let SessionDependencies { hooks, tapes, workspace_id, channels, bindings, tools, active_runs, turn_pipeline } =
             dependencies;
         let SessionOptions { lease_owner: owner, clock, .. } = options;
         let turn_pipeline = Arc::new(turn_pipeline);
         let unserved_events = UnservedEvents::default();
-        let relay = OutcomeRelay {
-            tapes: tapes.clone(),
-            channels: channels.clone(),
-            outbox: outbox.clone(),
-            owner: owner.clone(),
-            lifecycle: lifecycle.clone(),
-        };
         let closer = Arc::new(TurnCloser {
             unserved_events: unserved_events.clone(),
             relay: relay.clone(),
@@ -179,12 +174,7 @@ impl SessionService {
                 pool: Arc::clone(&pool),
             },
             unserved_events,
-            resolver: EventResolver {
-                hooks,
-                channels: channels.all().iter().map(|channel| channel.name()).collect(),
-                workspace_id: workspace_id.clone(),
-                max_message_bytes: options.max_message_bytes,
-            },
+            resolver,
             tapes: tapes.clone(),
             channels,
             clock,
@@ -266,6 +256,30 @@ fn new_outbox(dependencies: &SessionDependencies, options: &SessionOptions, life
         abort_token: lifecycle.abort_token.clone(),
     };
     Outbox::new(outbox_options, dependencies.channels.clone(), dependencies.tapes.clone())
+}
+
+fn new_outcome_relay(
+    dependencies: &SessionDependencies,
+    options: &SessionOptions,
+    lifecycle: &HostLifecycle,
+    outbox: &Outbox,
+) -> OutcomeRelay {
+    OutcomeRelay {
+        tapes: dependencies.tapes.clone(),
+        channels: dependencies.channels.clone(),
+        outbox: outbox.clone(),
+        owner: options.lease_owner.clone(),
+        lifecycle: lifecycle.clone(),
+    }
+}
+
+fn new_event_resolver(dependencies: &SessionDependencies, options: &SessionOptions) -> EventResolver {
+    EventResolver {
+        hooks: dependencies.hooks.clone(),
+        channels: dependencies.channels.all().iter().map(|channel| channel.name()).collect(),
+        workspace_id: dependencies.workspace_id.clone(),
+        max_message_bytes: options.max_message_bytes,
+    }
 }
 
 fn new_lease_keeper(dependencies: &SessionDependencies, options: &SessionOptions) -> LeaseKeeper {

@@ -58,14 +58,12 @@ impl JournalStore for FaultyStore {
         let refused = (self.refusal.lock().unwrap_or_else(PoisonError::into_inner))(&batch);
         let panics = self.panics_after_acceptance.load(Ordering::SeqCst)
             && batch.facts.iter().any(|fact| matches!(fact, Fact::AcceptEvent { .. }));
-        match refused {
-            Some(error) => Err(error),
-            None => {
-                let committed = self.inner.commit(batch).await;
-                assert!(!panics, "requested by a test");
-                committed
-            }
+        if let Some(error) = refused {
+            return Err(error);
         }
+        let committed = self.inner.commit(batch).await;
+        assert!(!panics, "requested by a test");
+        committed
     }
 
     async fn tape(&self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError> {
