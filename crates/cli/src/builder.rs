@@ -13,7 +13,7 @@ use capstan_tape::Store;
 
 use crate::builtin::BuiltinPlugin;
 use crate::config::{Config, ConfigSources};
-use crate::{CommandError, home};
+use crate::{CommandError, home, open_files};
 
 /// A distribution: Capstan and its plugins.
 pub struct Capstan {
@@ -59,6 +59,7 @@ impl Capstan {
             intake_overrides: config.intakes.clone(),
             trusted_channels: builtin.into_iter().chain(self.trusted_channels.iter().cloned()).collect(),
             max_queued_events: config.session_queue,
+            max_active_turns: config.max_active_turns.unwrap_or_else(open_files::default_active_turns),
             limits: config.limits,
             secret_masker: SecretMasker::new(config.secrets()),
             lease_owner: owner,

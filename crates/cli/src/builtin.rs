@@ -16,7 +16,7 @@ use capstan_store::JsonlTapeStore;
 use capstan_tape::TapeStore;
 
 use crate::config::{Config, KnowledgeConfig, ProviderConfig, TapeStoreKind};
-use crate::home;
+use crate::{home, open_files};
 
 /// The built-in plugin, registered before all others through the same interface.
 pub(crate) struct BuiltinPlugin {
@@ -83,6 +83,7 @@ fn agent_options(config: &Config) -> capstan_agent::AgentOptions {
         tools: tools::ToolOptions {
             files: PathBounds { extra_roots: config.tools.allow_paths.clone(), denied },
             environment: config.tools.bash_environment.clone(),
+            command_file_limit: open_files::command_file_limit(),
             web: config.tools.web.clone(),
         },
         skills: config.tools.skills.clone(),
@@ -119,7 +120,8 @@ impl Plugin for BuiltinPlugin {
 
 /// The offline provider and every configured one, sharing one pool of connections.
 fn model_providers(providers: &[ProviderConfig]) -> Vec<Arc<dyn ModelProvider>> {
-    let http = Arc::new(HttpClients::new());
+    // A turn keeps its connection while its command runs, so there are no more idle connections than turns.
+    let http = Arc::new(HttpClients::with_max_idle_connections(open_files::default_active_turns()));
     let provider = |provider: &ProviderConfig| -> Arc<dyn ModelProvider> {
         Arc::new(Provider::new(&provider.name, provider.wire, provider.settings.clone(), Arc::clone(&http)))
     };

@@ -14,7 +14,7 @@ use crate::commands::{
     serve, skills, state, store, tape,
 };
 use crate::runtime::SessionRuntime;
-use crate::{Capstan, CommandError};
+use crate::{Capstan, CommandError, init_process, open_files};
 
 /// Time that blocked threads get to end after a command has finished.
 const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
@@ -90,6 +90,13 @@ impl Capstan {
         };
         start_logging(&command);
         make_undumpable();
+        if init_process::is_init_process() && matches!(command, RootCommand::Serve(_)) {
+            match init_process::run_as_init() {
+                Ok(code) => return code,
+                Err(error) => tracing::warn!(%error, "orphaned processes are not reaped"),
+            }
+        }
+        open_files::raise_file_limit();
         let runtime = match SessionRuntime::start() {
             Ok(runtime) => runtime,
             Err(error) => {

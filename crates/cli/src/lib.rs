@@ -29,6 +29,8 @@ mod command_line;
 mod commands;
 pub mod config;
 mod home;
+mod init_process;
+mod open_files;
 mod runtime;
 
 pub use builder::{Capstan, CapstanBuilder};

@@ -24,6 +24,11 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
+/// Maximum number of threads for blocking work, such as file access, name resolution and large reads of the store. The
+/// allocator keeps about a megabyte for each thread that ever ran, and the work is short: a few threads keep up with any
+/// burst, and the rest of the work waits in a queue.
+const MAX_BLOCKING_THREADS: usize = 16;
+
 /// Interval of the liveness check.
 const LIVENESS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -62,7 +67,9 @@ impl SessionRuntime {
     }
 
     fn with_workers(workers: usize) -> io::Result<Self> {
-        let runtime = Builder::new_multi_thread().worker_threads(workers + 1).enable_all().build()?;
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(workers + 1).max_blocking_threads(MAX_BLOCKING_THREADS).enable_all();
+        let runtime = builder.build()?;
         let runtime = Self { standby: StandbyGuard(Arc::default()), runtime };
         let parked = Arc::clone(&runtime.standby.0);
         // Occupies the worker that happens to run it.
@@ -142,10 +149,11 @@ fn has_run(probe: &Receiver<()>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, mpsc};
     use std::time::Duration;
 
-    use super::SessionRuntime;
+    use super::{MAX_BLOCKING_THREADS, SessionRuntime};
 
     #[test]
     fn h07_blocked_worker_does_not_stop_other_tasks() {
@@ -177,6 +185,25 @@ mod tests {
         }
         assert_eq!(is_done.iter().take(1500).count(), 1500);
         assert!(!*runtime.standby.0.is_needed.lock().unwrap());
+        runtime.shut_down(Duration::from_secs(10));
+    }
+
+    #[test]
+    fn x05_blocking_work_has_a_bounded_number_of_threads() {
+        let runtime = SessionRuntime::with_workers(1).unwrap();
+        let (running, peak) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let tasks: Vec<_> = (0..200)
+            .map(|_| {
+                let (running, peak) = (Arc::clone(&running), Arc::clone(&peak));
+                runtime.runtime.spawn_blocking(move || {
+                    peak.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    std::thread::sleep(Duration::from_millis(2));
+                    running.fetch_sub(1, Ordering::SeqCst);
+                })
+            })
+            .collect();
+        runtime.block_on(futures::future::join_all(tasks));
+        assert!(peak.load(Ordering::SeqCst) <= MAX_BLOCKING_THREADS);
         runtime.shut_down(Duration::from_secs(10));
     }
 

@@ -2,8 +2,10 @@
 
 mod cli_support;
 
-use capstan_testing::{ScriptedModel, ScriptedReply};
-use cli_support::{CliFixture, entries_named, entries_of_kind};
+use std::io::Write as _;
+
+use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
+use cli_support::{BinaryOutput, CliFixture, StdioServer, entries_named, entries_of_kind, wait_for_barrier};
 use serde_json::{Value, json};
 
 fn message_contents(entries: &[Value]) -> Vec<&Value> {
@@ -166,4 +168,56 @@ fn failure_is_part_of_the_json_output() {
     assert_eq!(result["outcome"], "failed");
     assert_eq!(result["error"]["code"], "model-unauthorized");
     assert!(result["run_id"].is_string(), "{result}");
+}
+
+/// Damages the schema of the database, as seen by every open connection from its next statement on.
+fn damage_database(fixture: &CliFixture) {
+    let database = rusqlite::Connection::open(fixture.database()).unwrap();
+    let version: i64 = database.pragma_query_value(None, "schema_version", |row| row.get(0)).unwrap();
+    let damage = format!(
+        "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET rootpage = 999999 WHERE name = 'inbox';
+         PRAGMA schema_version = {};",
+        version + 1
+    );
+    database.execute_batch(&damage).unwrap();
+}
+
+#[test]
+fn x07_caller_hears_of_a_damaged_database_and_the_host_ends() {
+    let barrier = ReplyBarrier::new();
+    let model = ScriptedModel::start_blocking(vec![ScriptedReply::text("a late reply").with_barrier(&barrier)]);
+    let fixture = CliFixture::with_model(&model);
+    let mut server = StdioServer::start(&fixture);
+    server.send_line(&json!({"id": 1, "session": "s", "text": "hello"}));
+    wait_for_barrier(&barrier);
+    server.send_line(&json!({"id": 2, "session": "s", "text": "queued"}));
+    while fixture.outcomes() != (0, 2) {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    damage_database(&fixture);
+    barrier.release();
+    let mut delayed = [server.recv_line(), server.recv_line()];
+    delayed.sort_by_key(|line| line["id"].as_u64());
+    for (line, id) in delayed.iter().zip([1, 2]) {
+        assert_eq!((&line["id"], &line["delayed"]["code"]), (&json!(id), &json!("store-corrupt")), "{line}");
+    }
+    server.wait_for_exit().failed("store-corrupt", 4);
+}
+
+#[test]
+fn x07_run_and_chat_end_with_a_damaged_database() {
+    for command in [["run", "hello"], ["chat", "--no-color"]] {
+        let barrier = ReplyBarrier::new();
+        let model = ScriptedModel::start_blocking(vec![ScriptedReply::text("a late reply").with_barrier(&barrier)]);
+        let fixture = CliFixture::with_model(&model);
+        let mut process = fixture.command(&command).stdin(std::process::Stdio::piped()).spawn().unwrap();
+        // The chat gets its message here, and no end of the input.
+        let mut input = process.stdin.take().unwrap();
+        input.write_all(b"hello\n").unwrap();
+        wait_for_barrier(&barrier);
+        damage_database(&fixture);
+        barrier.release();
+        BinaryOutput::from(process.wait_with_output().unwrap()).failed("store-corrupt", 4);
+        drop(input);
+    }
 }

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply, send_signal};
 use cli_support::{
-    BinaryOutput, CliFixture, entries_named, entries_of_kind, hold_pipe_reader, make_pipe, wait_for_barrier,
+    BinaryOutput, CliFixture, StdioServer, entries_named, entries_of_kind, hold_pipe_reader, make_pipe,
+    wait_for_barrier,
 };
 use serde_json::{Value, json};
 
@@ -158,4 +159,70 @@ fn a04_command_that_ended_while_its_host_was_stopped_did_not_time_out() {
     let results = fixture.entries();
     let result = entries_of_kind(&results, "tool_result")[0]["payload"].to_string();
     assert!(result.contains("finished") && !result.contains("timed out after"), "{result}");
+}
+
+/// A model whose first reply waits for `barrier`; the others do not.
+fn model_with_held_first_reply(barrier: &ReplyBarrier) -> ScriptedModel {
+    let barrier = barrier.clone();
+    ScriptedModel::start_blocking_with(move |_, number| match number {
+        0 => ScriptedReply::text("from the first").with_barrier(&barrier),
+        _ => ScriptedReply::text("from the second"),
+    })
+}
+
+#[test]
+fn x04_caller_of_a_host_that_lost_its_lease_gets_the_recorded_outcome() {
+    let barrier = ReplyBarrier::new();
+    let model = model_with_held_first_reply(&barrier);
+    let fixture = CliFixture::with_model(&model);
+    let mut first = StdioServer::start(&fixture);
+    first.send_line(&json!({"id": "a", "session": "s", "text": "hello", "event_id": "a"}));
+    wait_for_barrier(&barrier);
+    // A stopped process cannot create its lock file again.
+    first.signal("STOP");
+    for file in std::fs::read_dir(fixture.home().join("owners")).unwrap() {
+        std::fs::remove_file(file.unwrap().path()).unwrap();
+    }
+    let second = StdioServer::start(&fixture);
+    while fixture.outcomes() != (1, 0) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    first.signal("CONT");
+    barrier.release();
+    let line = first.recv_line();
+    assert_eq!(
+        (&line["id"], &line["outcome"], &line["text"]),
+        (&json!("a"), &json!("replied"), &json!("from the second"))
+    );
+    assert_eq!(line["duplicate"], Value::Null, "the line was sent once");
+    let output = first.close();
+    assert_eq!((output.stdout.as_str(), output.code), ("", Some(0)), "one answer: {}", output.stderr);
+    assert_eq!(second.close().stdout, "");
+    let database = rusqlite::Connection::open(fixture.database()).unwrap();
+    let statuses: String = database.query_row("SELECT group_concat(status) FROM outbox", [], |row| row.get(0)).unwrap();
+    assert_eq!(statuses, r#"{"status":"sent"}"#, "the caller has the message");
+    fixture.assert_undamaged();
+}
+
+#[test]
+fn x04_host_whose_lock_file_was_removed_is_not_taken_for_dead() {
+    let barrier = ReplyBarrier::new();
+    let model = model_with_held_first_reply(&barrier);
+    let fixture = CliFixture::with_model(&model);
+    let mut first = StdioServer::start(&fixture);
+    first.send_line(&json!({"id": "a", "session": "s", "text": "hello", "event_id": "a"}));
+    wait_for_barrier(&barrier);
+    std::fs::remove_dir_all(fixture.home().join("owners")).unwrap();
+    let mut second = StdioServer::start(&fixture);
+    // Orphaned events are recovered before new lines are read.
+    let other = second.send_and_recv(&json!({"id": "b", "session": "other", "text": "hello"}));
+    assert_eq!(other["text"], "from the second");
+    assert_eq!(fixture.outcomes(), (1, 1), "the second host leaves the event to the first");
+    barrier.release();
+    let line = first.recv_line();
+    assert_eq!((&line["outcome"], &line["text"]), (&json!("replied"), &json!("from the first")));
+    first.close().succeeded();
+    second.close().succeeded();
+    assert_eq!(model.requests().len(), 2);
+    fixture.assert_undamaged();
 }

@@ -98,6 +98,8 @@ impl Host {
             stop_token: sessions.lifecycle().stop_token.clone(),
         };
         sessions.lifecycle().tasks.spawn(cancel_watcher.run());
+        let stop_token = sessions.lifecycle().stop_token.clone();
+        sessions.lifecycle().tasks.spawn(options.lease_owner.keep_lock_file(stop_token));
         Ok(Self {
             sessions,
             environment,

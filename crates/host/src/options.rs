@@ -43,6 +43,8 @@ pub struct HostOptions {
     pub trusted_channels: Vec<TrustedChannel>,
     /// Maximum number of queued events of one session.
     pub max_queued_events: usize,
+    /// Maximum number of turns that run at the same time. Further ones wait, in order of arrival.
+    pub max_active_turns: usize,
     /// Limits of a run.
     pub limits: RunLimits,
     /// Masks secrets in tool output.
@@ -67,6 +69,7 @@ impl HostOptions {
             intake_overrides: BTreeMap::new(),
             trusted_channels: Vec::new(),
             max_queued_events: 64,
+            max_active_turns: 1000,
             limits: RunLimits::default(),
             secret_masker: SecretMasker::default(),
             lease_owner: LeaseOwner::anonymous(),
@@ -93,6 +96,7 @@ impl HostOptions {
         SessionOptions {
             max_message_bytes: self.max_message_bytes,
             max_queued_events: self.max_queued_events,
+            max_active_turns: self.max_active_turns,
             run_timeout: self.run_timeout,
             session_wait_timeout: self.session_wait_timeout,
             intake_overrides: self.intake_overrides.clone(),

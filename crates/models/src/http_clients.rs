@@ -14,6 +14,8 @@ const PROVIDER_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// them, and because servers on this machine must be reached without a proxy.
 #[derive(Debug, Default)]
 pub struct HttpClients {
+    /// Maximum number of idle connections per server; `None` is no limit.
+    max_idle: Option<usize>,
     encrypted: OnceCell<Client>,
     plain: OnceCell<Client>,
     local: OnceCell<Client>,
@@ -36,9 +38,18 @@ impl HttpClients {
         Self::default()
     }
 
+    /// Creates an empty set of clients that keep at most this many idle connections per server. Each holds a file
+    /// descriptor, which running turns may need.
+    pub fn with_max_idle_connections(max_idle: usize) -> Self {
+        Self { max_idle: Some(max_idle), ..Self::default() }
+    }
+
     pub(crate) async fn client(&self, transport: TransportKind) -> Result<&Client, reqwest::Error> {
         // No redirects: they would receive the headers, key included.
-        let builder = || Client::builder().connect_timeout(PROVIDER_CONNECT_TIMEOUT).redirect(Policy::none());
+        let builder = || {
+            let builder = Client::builder().connect_timeout(PROVIDER_CONNECT_TIMEOUT).redirect(Policy::none());
+            builder.pool_max_idle_per_host(self.max_idle.unwrap_or(usize::MAX))
+        };
         match transport {
             // Loading the trust roots blocks for a few milliseconds, once per process.
             TransportKind::Encrypted => self.encrypted.get_or_try_init(|| async { builder().build() }).await,

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use capstan_hooks::contracts::{
     ModelError, ModelErrorKind, ModelProvider, ModelStream, RequestBody, RequestBodyText, RetryObserver,
 };
-use capstan_protocol::{Clock, JsonObject, ModelRequest, RetryBackoff};
+use capstan_protocol::{Clock, FILE_LIMIT_BACKOFF, JsonObject, ModelRequest, RetryBackoff};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -16,6 +16,7 @@ use crate::endpoint::ModelEndpoint;
 use crate::error_redactor::ErrorRedactor;
 use crate::http_exchange::HttpExchange;
 use crate::provider_error::CallContext;
+use crate::retry::RetryPolicy;
 use crate::wire::{EncodedToolsCache, ModelOrigin};
 use crate::{HttpClients, WireProtocol, retry, wire};
 
@@ -190,7 +191,7 @@ impl ModelProvider for Provider {
         let client = self.http.client(endpoint.transport()).await.map_err(|_| call.client_setup_failed())?;
         let ProviderOptions { timeout, clock, .. } = &self.options;
         let exchange = HttpExchange { client, url: endpoint.url(model), headers, body, timeout: *timeout, clock };
-        let mut tries = 0;
+        let (mut tries, mut file_waits) = (0, 0);
         loop {
             let reader = self.wire.reader(ModelOrigin::new(&self.name, model));
             let failed = match exchange.start(self.wire.frame_format(), reader, &call).await {
@@ -198,6 +199,17 @@ impl ModelProvider for Provider {
                 Err(failed) => failed,
             };
             let (policy, requested) = (failed.error.retry, failed.retry_after);
+            if policy == RetryPolicy::UntilFilesFree {
+                // Not a retry of the provider, which was not asked: the run ends the wait at its deadline.
+                file_waits += 1;
+                let (error, delay) = (&failed.error.model_error, FILE_LIMIT_BACKOFF.delay_after(file_waits));
+                if file_waits == 1 {
+                    tracing::warn!("{error}; waiting for other turns");
+                    on_retry(error, delay);
+                }
+                tokio::time::sleep(delay).await;
+                continue;
+            }
             let Some(delay) =
                 retry::retry_delay(policy, tries, self.options.retries, requested, RetryBackoff::random_fraction())
             else {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use capstan_hooks::contracts::{ModelError, ModelErrorKind};
+use capstan_protocol::is_file_limit_error;
 use reqwest::Url;
 use serde_json::Value;
 
@@ -143,6 +144,9 @@ impl CallContext {
             error if error.is_builder() => {
                 let model_error = self.error(ModelErrorKind::Rejected, "the request could not be built");
                 return ProviderError { model_error, retry: RetryPolicy::Never };
+            }
+            error if is_file_limit_error(error) => {
+                ("cannot be connected to: this host has too many open files", RetryPolicy::UntilFilesFree)
             }
             error if error.is_timeout() && error.is_connect() => {
                 ("did not accept a connection in time", RetryPolicy::Once)

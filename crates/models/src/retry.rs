@@ -19,6 +19,8 @@ pub(crate) enum RetryPolicy {
     Once,
     /// Retry with backoff.
     Backoff,
+    /// Retry for as long as this process has no free file descriptor: the provider was not asked.
+    UntilFilesFree,
 }
 
 /// Backoff between retries whose delay the provider did not request.
@@ -42,6 +44,7 @@ pub(crate) fn retry_delay(
         RetryPolicy::Never => 0,
         RetryPolicy::Once => max_tries.min(1),
         RetryPolicy::Backoff => max_tries,
+        RetryPolicy::UntilFilesFree => u32::MAX,
     };
     if tries >= max_tries || requested.is_some_and(|requested| requested > MAX_REQUESTED_RETRY_DELAY) {
         return None;

@@ -6,7 +6,8 @@
 //! - [`ErrorCode`] and the ids.
 //!
 //! The crate does no I/O and has no logic beyond validation. [`Clock`] and [`RetryBackoff`] are here because every
-//! crate that depends on time takes them as arguments. [`schema::schema_files`] generates the JSON Schemas that are
+//! crate that depends on time takes them as arguments, and [`is_file_limit_error`] because every crate that opens
+//! connections or starts processes waits on it. [`schema::schema_files`] generates the JSON Schemas that are
 //! checked in under `schema/`.
 
 mod action;
@@ -22,6 +23,7 @@ mod envelope;
 mod error_code;
 mod event;
 mod event_origin;
+mod file_limit;
 mod grant;
 mod ids;
 mod missing_permissions;
@@ -58,6 +60,7 @@ pub use event::{
     ActorRef, DeliveryTarget, Event, EventInput, RawPayloadRef, SubjectRef, event_type, parse_command_line,
 };
 pub use event_origin::EventOrigin;
+pub use file_limit::{FILE_LIMIT_BACKOFF, is_file_limit_error};
 pub use grant::{AllowList, ApprovalDecision, ApprovalRule, CommandAccess, Grant, StateLimits, TapeAccess};
 pub use ids::{
     ActionId, ArtifactId, BindingId, BlobHash, ChannelName, ChatId, EntryId, EventId, IdError, PluginName, RunId,

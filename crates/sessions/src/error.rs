@@ -59,6 +59,13 @@ pub enum HostError {
     #[error("the session is being worked on by another process")]
     #[code(SessionBusy)]
     SessionBusy,
+    /// A defect of the host or of a plugin ended the acceptance of the event.
+    #[error("the acceptance of event {event_id} failed because of a defect")]
+    #[code(IntakeFailed)]
+    IntakePanic {
+        /// The id.
+        event_id: EventId,
+    },
     /// The host is stopping.
     #[error("the host is stopping")]
     #[code(HostStopping)]

@@ -11,25 +11,31 @@
 //! # Invariants
 //!
 //! - A lock file gets its final name after it is locked: an unlocked file with a final name belongs to a dead owner.
+//! - A living process creates its lock file again when it was removed. A missing file belongs to a dead owner, unless the
+//!   owner started before the folder was created and may not have had the time to create its file again.
 //! - A live claim holds its lease even after the expiry time; the lease of a dead claim is void even before it.
 //! - An acquired lease yields a [`Fence`] with a new epoch, and the store refuses writes under an earlier epoch.
 
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use capstan_delivery::OwnerRegistry;
 use capstan_protocol::{TapeName, Timestamp};
 use capstan_tape::{Fact, FactOutput, Fence, LeaseRecord, OwnerLiveness, StoreError};
+use tokio_util::sync::CancellationToken;
 
 use crate::HostError;
 use crate::process_liveness::ProcessLiveness;
 
 /// Duration of a lease beyond the timeout of its run, for the work before and after the run.
 const LEASE_MARGIN_MILLIS: i64 = 60_000;
+
+/// Interval of the check that the lock file of this process exists.
+const LOCK_FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Owner of leases: this process. While it lives it holds a file lock that tells other processes that it is alive. Cheap
 /// to clone.
@@ -49,7 +55,33 @@ struct ProcessLockFile {
     processes: ProcessLiveness,
     path: PathBuf,
     /// Locked for as long as this process lives.
-    _lock: File,
+    lock: Mutex<File>,
+}
+
+impl ProcessLockFile {
+    /// Creates and locks the file. It is locked before it gets its final name, so that an unlocked file with a final name
+    /// belongs to a dead owner.
+    fn create(path: &Path) -> std::io::Result<File> {
+        let temporary_path = path.with_extension("new");
+        let lock = File::create(&temporary_path)?;
+        lock.try_lock()?;
+        std::fs::rename(&temporary_path, path)?;
+        Ok(lock)
+    }
+
+    /// Creates the file again if it was removed.
+    fn restore(&self) -> std::io::Result<()> {
+        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.path.try_exists()? {
+            return Ok(());
+        }
+        tracing::warn!(path = %self.path.display(), "the lock file of this process was removed; creating it again");
+        if let Some(folder) = self.path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        *lock = Self::create(&self.path)?;
+        Ok(())
+    }
 }
 
 impl Drop for ProcessLockFile {
@@ -74,6 +106,8 @@ impl LeaseOwner {
     /// Owner with a lock file in this folder, which shows other processes that it is alive.
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, HostError> {
         let folder = folder.into();
+        // After the folder exists: see `ProcessLiveness::is_alive`.
+        let created = std::fs::create_dir_all(&folder);
         let name = format!("host-{}", uuid::Uuid::now_v7());
         let path = folder.join(format!("{name}.lock"));
         let lock_file_error = |error: std::io::Error| {
@@ -88,17 +122,28 @@ impl LeaseOwner {
                 _ => HostError::ProcessLock { path, detail: error.to_string() },
             }
         };
-        std::fs::create_dir_all(&folder).map_err(lock_file_error)?;
+        created.map_err(lock_file_error)?;
         let processes = ProcessLiveness::open(&folder);
         if let Err(error) = processes.remove_stale_lock_files() {
             tracing::debug!(%error, "cannot remove the lock files of dead owners");
         }
-        // Locked before it gets its final name, so that an unlocked file with a final name belongs to a dead owner.
-        let temporary_path = path.with_extension("new");
-        let lock = File::create(&temporary_path).map_err(lock_file_error)?;
-        lock.try_lock().map_err(|error| lock_file_error(error.into()))?;
-        std::fs::rename(&temporary_path, &path).map_err(lock_file_error)?;
-        Ok(Self::new(name, Some(ProcessLockFile { processes, path, _lock: lock })))
+        let lock = Mutex::new(ProcessLockFile::create(&path).map_err(lock_file_error)?);
+        Ok(Self::new(name, Some(ProcessLockFile { processes, path, lock })))
+    }
+
+    /// Creates the lock file again whenever it was removed, until `stop_token` fires. Without it, other processes would
+    /// take this one for dead.
+    pub async fn keep_lock_file(self, stop_token: CancellationToken) {
+        let Some(lock_file) = &self.0.lock_file else { return };
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(LOCK_FILE_CHECK_INTERVAL) => {}
+                () = stop_token.cancelled() => return,
+            }
+            if let Err(error) = lock_file.restore() {
+                tracing::warn!(path = %lock_file.path.display(), %error, "cannot create the lock file of this process");
+            }
+        }
     }
 
     /// Name of this process.

@@ -20,6 +20,7 @@ mod intake_policy;
 mod lease;
 mod lease_keeper;
 mod lifecycle;
+mod outcome_relay;
 mod process_liveness;
 mod recovery;
 mod recovery_sweeper;
@@ -29,6 +30,7 @@ mod session_actor;
 mod split_by_binding;
 #[cfg(test)]
 mod test_support;
+mod unserved_events;
 
 pub use channel_gateway::ChannelGateway;
 pub use error::HostError;

@@ -12,6 +12,9 @@ use capstan_tape::{InFlightEvent, LeaseRecord, RunRecord, Store, StoreError};
 /// Maximum age of a live owner's lock file before it is renamed to its final name; normally this takes an instant.
 const UNNAMED_LOCK_GRACE: Duration = Duration::from_mins(1);
 
+/// Time within which a living process creates a removed lock file again, with a margin for a busy machine.
+const LOCK_FILE_RESTORE_GRACE: Duration = Duration::from_secs(10);
+
 /// The folder with the lock files of the processes of a home. Checks do not modify it.
 #[derive(Debug, Clone)]
 pub struct ProcessLiveness {
@@ -51,9 +54,26 @@ impl ProcessLiveness {
         }
         match File::open(self.folder.join(format!("{process}.lock"))) {
             Ok(file) => Some(file.try_lock_shared().is_err()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Some(false),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.judge_missing_file(process, SystemTime::now())
+            }
             Err(_) => None,
         }
+    }
+
+    /// Liveness of a process without a lock file: it is dead, because a process removes its file when it ends. If the
+    /// folder was removed while the process may have been alive, that is unknown until the process has had the time to
+    /// create its file again.
+    fn judge_missing_file(&self, process: &str, now: SystemTime) -> Option<bool> {
+        let folder = match std::fs::metadata(&self.folder) {
+            Ok(folder) => folder,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(_) => return Some(false),
+        };
+        // Some file systems do not record the creation time.
+        let (Some(started), Ok(created)) = (process_start(process), folder.created()) else { return Some(false) };
+        let is_recent = now.duration_since(created).is_ok_and(|age| age < LOCK_FILE_RESTORE_GRACE);
+        if started < created && is_recent { None } else { Some(false) }
     }
 
     /// Returns true if a living process holds the lease.
@@ -146,6 +166,13 @@ impl ProcessLiveness {
         }
         Ok(removed)
     }
+}
+
+/// Start of a process, from the time in its name.
+fn process_start(process: &str) -> Option<SystemTime> {
+    let id = uuid::Uuid::parse_str(process.strip_prefix("host-")?).ok()?;
+    let (seconds, nanos) = id.get_timestamp()?.to_unix();
+    SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanos))
 }
 
 /// Returns true for a file without a lock. A lock file gets its name when it is locked, so a named file without a lock

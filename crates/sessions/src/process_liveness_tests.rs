@@ -7,6 +7,8 @@ use capstan_tape::{Batch, EntryDraft, Fact, JournalStore as _, MemoryStore, NewT
 use std::fs::File;
 use std::time::{Duration, SystemTime};
 
+use tokio_util::sync::CancellationToken;
+
 use super::ProcessLiveness;
 use crate::LeaseOwner;
 
@@ -109,4 +111,37 @@ fn x04_only_lock_files_of_dead_owners_are_removed() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
     assert_eq!(ProcessLiveness::open(folder.path().join("none")).stale_lock_files().unwrap().len(), 0);
     assert_eq!(liveness.is_alive("../host"), None);
+}
+
+#[test]
+fn x04_owner_without_a_lock_file_is_not_dead_while_it_may_create_the_file_again() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("owners");
+    let owner = LeaseOwner::open(folder.clone()).unwrap();
+    let liveness = ProcessLiveness::open(&folder);
+    // The creation time of the folder has the resolution of the kernel's clock.
+    std::thread::sleep(Duration::from_millis(50));
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(liveness.is_alive(owner.name()), None, "without the folder nothing is known");
+    let other = LeaseOwner::open(folder.clone()).unwrap();
+    assert_eq!(liveness.is_alive(owner.name()), None, "the folder is newer than the owner");
+    let later = SystemTime::now() + Duration::from_mins(1);
+    assert_eq!(liveness.judge_missing_file(owner.name(), later), Some(false), "it would have created its file by now");
+    let other_name = other.name().to_owned();
+    drop(other);
+    assert_eq!(liveness.is_alive(&other_name), Some(false), "an owner removes its own file");
+}
+
+#[tokio::test(start_paused = true)]
+async fn x04_owner_creates_its_lock_file_again() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("owners");
+    let owner = LeaseOwner::open(folder.clone()).unwrap();
+    let stop_token = CancellationToken::new();
+    let keeper = tokio::spawn(owner.clone().keep_lock_file(stop_token.clone()));
+    std::fs::remove_dir_all(&folder).unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(ProcessLiveness::open(&folder).is_alive(owner.name()), Some(true));
+    stop_token.cancel();
+    keeper.await.unwrap();
 }

@@ -13,6 +13,7 @@ use capstan_protocol::{ChannelName, Clock, SessionId, TapeName, WorkspaceId};
 use capstan_runs::{ActiveRuns, Orchestrator, ToolCatalog};
 use capstan_tape::{TapeAddress, TapeRepository, tape_name};
 use capstan_turn::TurnPipeline;
+use tokio::sync::Semaphore;
 
 use crate::active_sessions::ActiveSessions;
 use crate::closing::TurnCloser;
@@ -21,8 +22,10 @@ use crate::duplicate_replies::DuplicateReplies;
 use crate::intake::{AdmissionPlanner, AnchoredTapes, EventCommitter, IntakeQueues};
 use crate::intake_policy::IntakePolicy;
 use crate::lease_keeper::LeaseKeeper;
+use crate::outcome_relay::OutcomeRelay;
 use crate::recovery::SessionRecovery;
 use crate::session_actor::SessionPool;
+use crate::unserved_events::UnservedEvents;
 use crate::{EventIntake, EventResolver, HostError, HostLifecycle, LeaseOwner, RecoverySweeper};
 
 /// Options of a [`SessionService`].
@@ -32,6 +35,8 @@ pub struct SessionOptions {
     pub max_message_bytes: usize,
     /// Maximum number of queued events of one session.
     pub max_queued_events: usize,
+    /// Maximum number of turns that run at the same time. Further ones wait, in order of arrival.
+    pub max_active_turns: usize,
     /// Timeout of a run, which a lease outlasts.
     pub run_timeout: Duration,
     /// Timeout of the wait for a session that another process holds.
@@ -84,11 +89,16 @@ impl SessionService {
         let lifecycle = HostLifecycle::default();
         let outbox = new_outbox(&dependencies, &options, &lifecycle);
         let leases = new_lease_keeper(&dependencies, &options);
+        let relay = new_outcome_relay(&dependencies, &options, &lifecycle, &outbox);
+        let resolver = new_event_resolver(&dependencies, &options);
         let SessionDependencies { hooks, tapes, workspace_id, channels, bindings, tools, active_runs, turn_pipeline } =
             dependencies;
         let SessionOptions { lease_owner: owner, clock, .. } = options;
         let turn_pipeline = Arc::new(turn_pipeline);
+        let unserved_events = UnservedEvents::default();
         let closer = Arc::new(TurnCloser {
+            unserved_events: unserved_events.clone(),
+            relay: relay.clone(),
             notices: NoticeDispatcher {
                 hooks: hooks.clone(),
                 turn_pipeline: Arc::clone(&turn_pipeline),
@@ -107,6 +117,7 @@ impl SessionService {
             channels: channels.clone(),
             intake_policy: intake_policy.clone(),
             owner: owner.clone(),
+            unserved_events: unserved_events.clone(),
             clock: clock.clone(),
             active_runs,
             tools: Arc::clone(&tools),
@@ -116,6 +127,7 @@ impl SessionService {
         let pool = Arc::new(SessionPool {
             sessions: ActiveSessions::default(),
             max_queued_events: options.max_queued_events,
+            turn_permits: Arc::new(Semaphore::new(options.max_active_turns.clamp(1, Semaphore::MAX_PERMITS))),
             lifecycle: lifecycle.clone(),
             leases: leases.clone(),
             bindings: Arc::clone(&bindings),
@@ -157,19 +169,12 @@ impl SessionService {
             },
             duplicates: DuplicateReplies {
                 tapes: tapes.clone(),
-                channels: channels.clone(),
-                outbox: outbox.clone(),
-                owner: owner.clone(),
-                lifecycle: lifecycle.clone(),
+                relay,
                 recovery: Arc::clone(&recovery),
                 pool: Arc::clone(&pool),
             },
-            resolver: EventResolver {
-                hooks,
-                channels: channels.all().iter().map(|channel| channel.name()).collect(),
-                workspace_id: workspace_id.clone(),
-                max_message_bytes: options.max_message_bytes,
-            },
+            unserved_events,
+            resolver,
             tapes: tapes.clone(),
             channels,
             clock,
@@ -251,6 +256,30 @@ fn new_outbox(dependencies: &SessionDependencies, options: &SessionOptions, life
         abort_token: lifecycle.abort_token.clone(),
     };
     Outbox::new(outbox_options, dependencies.channels.clone(), dependencies.tapes.clone())
+}
+
+fn new_outcome_relay(
+    dependencies: &SessionDependencies,
+    options: &SessionOptions,
+    lifecycle: &HostLifecycle,
+    outbox: &Outbox,
+) -> OutcomeRelay {
+    OutcomeRelay {
+        tapes: dependencies.tapes.clone(),
+        channels: dependencies.channels.clone(),
+        outbox: outbox.clone(),
+        owner: options.lease_owner.clone(),
+        lifecycle: lifecycle.clone(),
+    }
+}
+
+fn new_event_resolver(dependencies: &SessionDependencies, options: &SessionOptions) -> EventResolver {
+    EventResolver {
+        hooks: dependencies.hooks.clone(),
+        channels: dependencies.channels.all().iter().map(|channel| channel.name()).collect(),
+        workspace_id: dependencies.workspace_id.clone(),
+        max_message_bytes: options.max_message_bytes,
+    }
 }
 
 fn new_lease_keeper(dependencies: &SessionDependencies, options: &SessionOptions) -> LeaseKeeper {

@@ -141,7 +141,7 @@ async fn p12_error_names_a_corrupt_line_in_the_middle() {
         jsonl_lines(&["one"]) + "{broken\n" + &jsonl::format_line(&message(3, "three")) + "\n",
     );
     let assert_named = |error: StoreError| match error {
-        StoreError::Corrupt { what, detail } => {
+        StoreError::Corrupt { what, detail, .. } => {
             assert_eq!(what, files.path().display().to_string());
             assert!(detail.starts_with("line 2: "), "{detail}");
         }

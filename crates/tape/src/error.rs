@@ -110,6 +110,8 @@ pub enum StoreError {
         what: String,
         /// Description of the damage.
         detail: String,
+        /// The whole file is affected, not only a row or a tape: no write to it can be relied on.
+        is_whole_file: bool,
     },
     /// The store was written by a newer version.
     #[error("{what} has schema version {found}, but this program supports versions up to {known}")]
@@ -193,7 +195,17 @@ impl StoreError {
 
     /// Damaged data.
     pub fn corrupt(what: impl Into<String>, detail: impl std::fmt::Display) -> Self {
-        Self::Corrupt { what: what.into(), detail: detail.to_string() }
+        Self::Corrupt { what: what.into(), detail: detail.to_string(), is_whole_file: false }
+    }
+
+    /// Damaged file.
+    pub fn corrupt_file(what: impl Into<String>, detail: impl std::fmt::Display) -> Self {
+        Self::Corrupt { what: what.into(), detail: detail.to_string(), is_whole_file: true }
+    }
+
+    /// Returns true if a file of the store is damaged, so that no write to it can be relied on.
+    pub fn is_damaged_file(&self) -> bool {
+        matches!(self, Self::Corrupt { is_whole_file: true, .. })
     }
 
     /// Returns true if the same batch may succeed later, depending only on the disk and other processes.

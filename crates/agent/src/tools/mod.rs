@@ -32,6 +32,8 @@ pub struct ToolOptions {
     pub files: PathBounds,
     /// Additional environment variables passed to commands; secrets are never passed.
     pub environment: Vec<String>,
+    /// Soft limit of open files of commands, if it differs from that of the host.
+    pub command_file_limit: Option<u64>,
     /// Settings of `web.fetch`.
     pub web: web::WebOptions,
 }
@@ -39,7 +41,8 @@ pub struct ToolOptions {
 /// Creates all built-in tools.
 pub(crate) fn built_in_tools(options: &ToolOptions, skills: &SkillDirs) -> Vec<Arc<dyn Tool>> {
     let files = || options.files.clone();
-    let jobs = Arc::new(bash::JobRegistry::new(options.environment.clone()));
+    let jobs = bash::JobRegistry::new(options.environment.clone()).with_file_limit(options.command_file_limit);
+    let jobs = Arc::new(jobs);
     let tape = |tape| PermissionSet { tape, ..PermissionSet::none() };
     let artifacts = PermissionSet { artifacts: [ArtifactOperation::Read].into(), ..PermissionSet::none() };
     let knowledge_bases = all_names([KnowledgeOperation::List, KnowledgeOperation::Retrieve].into());

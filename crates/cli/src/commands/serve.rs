@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use capstan_channels::{CliChannel, CliPrinter, StdioChannel};
 use capstan_hooks::HookDeadlines;
@@ -48,8 +49,11 @@ pub(crate) async fn serve(context: CommandContext<'_>, arguments: ServeArgs) -> 
     let (failures, mut is_signalled) = tokio::select! {
         failures = wait_for_channels(&host) => (failures, false),
         () = signals.next() => (Vec::new(), true),
-        // No more writes are possible, so there is nothing to wait for; the next start recovers unsettled events.
-        error = monitored_store.wait_for_failure() => return Err(error.into()),
+        // No more writes are possible: callers are notified, and the next start recovers unsettled events.
+        error = monitored_store.wait_for_failure() => {
+            abort_with_notices(host).await;
+            return Err(error.into());
+        }
     };
     let unsettled = if is_signalled || !failures.is_empty() { 0 } else { host.count_unsettled().await? };
     if is_signalled {
@@ -76,6 +80,14 @@ pub(crate) async fn serve(context: CommandContext<'_>, arguments: ServeArgs) -> 
         }
         None => Ok(()),
         Some(error) => Err(CommandError::new(ErrorCode::ChannelFailed, error.to_string())),
+    }
+}
+
+/// Ends a host whose store has failed permanently. Its turns cannot be recorded, so they are cancelled, and their callers
+/// are notified of the delay.
+async fn abort_with_notices(host: Host) {
+    if let Err(error) = host.stop_within(Duration::ZERO).await {
+        tracing::warn!(%error, "the host did not stop cleanly");
     }
 }
 

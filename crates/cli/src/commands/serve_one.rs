@@ -39,6 +39,7 @@ pub(super) fn check_channel(hooks: &HookRuntime, name: &ChannelName) -> Result<(
 pub(super) async fn serve_event(host: Host, event: impl Into<IncomingEvent>) -> Result<ServedEvent, CommandError> {
     let mut signals = TerminationSignals::watch();
     let (running, event) = (host.clone(), event.into());
+    let store = Arc::clone(host.tapes().store());
     let serving = async move {
         let served = host.serve(event).await;
         match &served {
@@ -51,6 +52,7 @@ pub(super) async fn serve_event(host: Host, event: impl Into<IncomingEvent>) -> 
     tokio::pin!(serving);
     tokio::select! {
         served = &mut serving => return Ok(served?),
+        error = store.wait_for_failure() => return Err(error.into()),
         () = signals.next() => running.cancel_all_runs(),
     }
     tokio::select! {

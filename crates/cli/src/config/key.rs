@@ -91,6 +91,10 @@ pub const CONFIG_KEYS: &[ConfigKey] = &[
     limit_key("run_timeout_seconds", "3600", "timeout of a run"),
     plain_key("session_wait_seconds", Some("60"), "maximum wait for a session that another process works on"),
     plain_key("session_queue", Some("64"), "maximum number of queued messages of a session"),
+    ConfigKey {
+        workspace: LowerOnly,
+        ..plain_key("max_active_turns", None, "maximum number of turns at a time, by default up to 1000")
+    },
     plain_key("message_context", Some("true"), "origin and time of each message in the prompt"),
     plain_key("stop_grace_seconds", Some("30"), "time for running turns to finish when serving stops"),
     ConfigKey {

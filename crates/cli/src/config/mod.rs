@@ -84,6 +84,8 @@ pub struct Config {
     pub session_wait: Duration,
     /// Maximum number of queued messages of a session.
     pub session_queue: usize,
+    /// Maximum number of turns that run at the same time; without it the limit of open files decides.
+    pub max_active_turns: Option<usize>,
     /// Time for running turns to finish when serving stops.
     pub stop_grace: Duration,
     /// Intake options that override those of a channel.
@@ -198,6 +200,7 @@ impl Config {
                 0..=MAX_TIMEOUT_SECONDS,
             )?),
             session_queue: layers.required_positive::<u32>("session_queue")? as usize,
+            max_active_turns: layers.optional_positive::<u32>("max_active_turns")?.map(|turns| turns as usize),
             stop_grace: Duration::from_secs(required_in_range(&layers, "stop_grace_seconds", 0..=MAX_TIMEOUT_SECONDS)?),
             intakes: channels::intakes(&layers)?,
             tape_store: match layers.text("tape_store").as_deref() {

@@ -9,6 +9,7 @@ use capstan_host::testing::{ClosurePlugin, TestEnvironment};
 use capstan_protocol::{Event, Outcome, SessionId};
 use capstan_tape::{EntryKind, TapeSlice};
 
+use crate::faulty_store::FaultyStore;
 use crate::support::format_outcome;
 use crate::test_channel::TestChannel;
 
@@ -78,6 +79,26 @@ async fn g01_submit_accepts_the_event_even_if_its_future_is_dropped() {
     let texts = accepted.map(|entry| entry.payload["data"]["event"]["input"]["text"].as_str().unwrap().to_owned());
     let expected: Vec<String> = (0..20).map(|n| n.to_string()).collect();
     assert_eq!(texts.collect::<Vec<_>>(), expected);
+    environment.assert_settled().await;
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn g01_panic_during_acceptance_is_reported_and_the_event_is_recovered() {
+    let (store, desk) = (FaultyStore::new(), Arc::new(TestChannel::with_waiting_callers("desk")));
+    let environment = TestEnvironment::with_store(store.clone());
+    let host = environment.host().channel(&desk).start().await;
+    store.panic_after_acceptance(true);
+    let event = Event::message("desk", "1", "hello");
+    let refused = host.submit(event.clone().into()).await.unwrap_err();
+    assert_eq!(refused.code, "intake-failed");
+    store.panic_after_acceptance(false);
+    let outcome = environment.wait_until_settled(&event).await;
+    assert!(format_outcome(&outcome).starts_with("replied: "), "{outcome:?}");
+    host.submit(event.clone().into()).await.unwrap();
+    assert!(desk.wait_for_answer(&event.event_id).await.is_duplicate, "the same id gets the outcome");
+    let next = host.serve(Event::message("desk", "1", "again")).await.unwrap();
+    assert!(matches!(next.outcome, Some(Outcome::Replied { .. })), "{next:?}");
     environment.assert_settled().await;
     host.stop().await.unwrap();
 }

@@ -1,5 +1,6 @@
 //! Store in memory that fails selected commits.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -17,12 +18,22 @@ type BatchRefusal = Box<dyn FnMut(&Batch) -> Option<StoreError> + Send>;
 pub struct FaultyStore {
     inner: MemoryStore,
     refusal: Mutex<BatchRefusal>,
+    panics_after_acceptance: AtomicBool,
 }
 
 impl FaultyStore {
     /// Store that commits every batch.
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { inner: MemoryStore::new(), refusal: Mutex::new(Box::new(|_| None)) })
+        Arc::new(Self {
+            inner: MemoryStore::new(),
+            refusal: Mutex::new(Box::new(|_| None)),
+            panics_after_acceptance: AtomicBool::new(false),
+        })
+    }
+
+    /// Panics, or not, after each commit that accepts an event.
+    pub fn panic_after_acceptance(&self, panics: bool) {
+        self.panics_after_acceptance.store(panics, Ordering::SeqCst);
     }
 
     /// Replaces the rule by which batches are refused.
@@ -45,10 +56,14 @@ impl FaultyStore {
 impl JournalStore for FaultyStore {
     async fn commit(&self, batch: Batch) -> Result<CommitReceipt, StoreError> {
         let refused = (self.refusal.lock().unwrap_or_else(PoisonError::into_inner))(&batch);
-        match refused {
-            Some(error) => Err(error),
-            None => self.inner.commit(batch).await,
+        let panics = self.panics_after_acceptance.load(Ordering::SeqCst)
+            && batch.facts.iter().any(|fact| matches!(fact, Fact::AcceptEvent { .. }));
+        if let Some(error) = refused {
+            return Err(error);
         }
+        let committed = self.inner.commit(batch).await;
+        assert!(!panics, "requested by a test");
+        committed
     }
 
     async fn tape(&self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError> {

@@ -25,4 +25,5 @@ mod stop_deadline;
 mod store_failures;
 mod support;
 mod test_channel;
+mod turn_limit;
 mod two_hosts;

@@ -120,6 +120,9 @@ error_codes! {
     /// A message or an input file cannot be used.
     InputInvalid { id: "input-invalid", exit: Usage, owner: Shared,
         hint: "pass a non-empty message, or - to read UTF-8 text from the standard input" }
+    /// A defect of the host or of a plugin ended the acceptance of an event.
+    IntakeFailed { id: "intake-failed", exit: Failed, owner: Host,
+        hint: "submit the same event id again to get its outcome, and report the panic on standard error as a bug" }
     /// An API key stored for one server would be sent to another one.
     KeyElsewhere { id: "key-elsewhere", exit: Config, owner: Shared,
         hint: "pass the key for the new address with --api-key-stdin, or delete the stored key; nothing was written" }

@@ -5,12 +5,14 @@
 //! [`TurnCloser::close_turn`] writes the rest of the turn's journal, the entries of its end, its outbox rows, the outcome
 //! of each event and the change of the lease in one batch, and then enqueues the deliveries. A transient failure of the
 //! store is retried with backoff until the host aborts, and callers are notified of the delay once. After a permanent
-//! failure, such as a lost lease, the content of the turn is given up: only the outcomes of its events and a notice are
-//! committed, without the fence.
+//! failure the content of the turn is given up: only the outcomes of its events and a notice are committed, without the
+//! fence. If that fails too, callers are notified of the delay, and the next start recovers the events. The events of a turn
+//! that lost its lease are recovered, and their callers get the recorded outcomes.
 //!
 //! # Invariants
 //!
 //! - A process that is not aborted leaves no event without an outcome, unless another process has adopted the event.
+//! - No caller gets an outcome that is not recorded.
 //! - No outbox row of a turn is sent before the end of the turn is committed.
 //! - Turns of a session that end at the same time deliver in the order of their commits; see [`CloseOrder`].
 
@@ -38,6 +40,8 @@ use tokio_util::sync::CancellationToken;
 use self::delay_notice::notify_delayed_callers;
 use self::notices::{NoticeDispatcher, PreparedNotice, dispatch_report_entry};
 use crate::accepted_event::{AcceptedEvent, TurnBatch};
+use crate::outcome_relay::OutcomeRelay;
+use crate::unserved_events::UnservedEvents;
 use crate::{HostError, LeaseOwner, ServedEvent};
 
 /// Backoff between attempts to commit the end of a turn.
@@ -84,8 +88,8 @@ struct CommittedClose {
     /// Outcome of the other events.
     others_outcome: Outcome,
     rows: Vec<OutboxRow>,
-    /// The turn had lost its lease, so the store refused its writes.
-    was_fenced: bool,
+    /// Events that another process has adopted, and settles.
+    adopted_elsewhere: Vec<EventKey>,
     /// While held, no later commit enqueues its rows before these.
     order_guard: Option<OwnedMutexGuard<()>>,
 }
@@ -93,6 +97,8 @@ struct CommittedClose {
 /// Closes turns: commits their outcomes, and delivers their messages.
 pub(crate) struct TurnCloser {
     pub(crate) notices: NoticeDispatcher,
+    pub(crate) unserved_events: UnservedEvents,
+    pub(crate) relay: OutcomeRelay,
     pub(crate) outbox: Outbox,
     pub(crate) tapes: TapeRepository,
     pub(crate) owner: LeaseOwner,
@@ -148,18 +154,39 @@ impl TurnCloser {
             None => PreparedNotice::default(),
         };
         let close = match self.commit_finished_turn(&mut finished, &notice, lease).await {
-            // Fenced, or a batch that can never be written: the content of the turn is given up, its events are not.
+            Err(StoreError::Fenced { .. }) => {
+                tracing::warn!(tape = %finished.tape, "a turn lost the lease of its session; its events are recovered");
+                self.relay_lost_turn(finished);
+                return Ok(ClosedTurn { chats: Vec::new(), was_fenced: true });
+            }
+            // A batch that can never be written: the content of the turn is given up, its events are not.
             Err(error) if !error.is_transient() => {
                 tracing::error!(tape = %finished.tape, %error, "cannot write a turn; its content is given up");
-                self.commit_unfenced(&mut finished, notice, error).await?
+                let tools = finished.tools_with_undurable_effects();
+                let committed = self.commit_outcomes(&mut finished, notice, error).await;
+                committed.inspect_err(|error| finished.notify_callers(&self.outbox, error, &tools))?
             }
             committed => committed?,
         };
-        let CommittedClose { outcome, others_outcome, rows, was_fenced, order_guard } = close;
-        let deliveries = finished.into_deliveries(outcome, &others_outcome, rows);
+        let CommittedClose { outcome, others_outcome, rows, adopted_elsewhere, order_guard } = close;
+        let (deliveries, adopted) = finished.into_deliveries(outcome, &others_outcome, rows, &adopted_elsewhere);
         let chats = deliveries.into_iter().flat_map(|delivery| self.outbox.enqueue(delivery, overflow)).collect();
         drop(order_guard);
-        Ok(ClosedTurn { chats, was_fenced })
+        self.relay.spawn_for_lost_turn(adopted);
+        Ok(ClosedTurn { chats, was_fenced: false })
+    }
+
+    /// Leaves the events of a turn that lost its lease to recovery, here or in the process that has the lease now. Their
+    /// callers get the recorded outcomes: a lost lease is not an outcome.
+    fn relay_lost_turn(&self, finished: FinishedTurn) {
+        let FinishedTurn { batch, ingested, report, .. } = finished;
+        // The run is not active any more, so recovery may end it.
+        drop(report);
+        let events: Vec<AcceptedEvent> = batch.into_events().into_iter().chain(ingested).collect();
+        for event in &events {
+            self.unserved_events.insert(event.key.clone());
+        }
+        self.relay.spawn_for_lost_turn(events);
     }
 
     /// Commits the end of a turn in one batch, with retries.
@@ -203,12 +230,12 @@ impl TurnCloser {
         };
         let on_failure = |error: &StoreError| {
             tracing::error!(%error, "cannot write the end of a turn; retrying");
-            let tools = journal.as_ref().map(|journal| journal.tools_with_undurable_effects()).unwrap_or_default();
+            let tools = finished.tools_with_undurable_effects();
             finished.notify_callers(&self.outbox, error, &tools);
         };
         let (outputs, order_guard) = self.retry_store(attempt, on_failure).await?;
         let rows = rows_with_ids(outbounds, outputs.get(first_row..));
-        Ok(CommittedClose { outcome, others_outcome, rows, was_fenced: false, order_guard })
+        Ok(CommittedClose { outcome, others_outcome, rows, adopted_elsewhere: Vec::new(), order_guard })
     }
 
     /// New outbox rows for messages about an event.
@@ -225,13 +252,12 @@ impl TurnCloser {
 
     /// Commits the outcomes of a turn that can no longer write to its tape. Each event gets an outcome unless another
     /// process has adopted it, and the sender of the lead gets a notice.
-    async fn commit_unfenced(
+    async fn commit_outcomes(
         &self,
         finished: &mut FinishedTurn,
         mut notice: PreparedNotice,
         error: StoreError,
     ) -> Result<CommittedClose, StoreError> {
-        let was_fenced = matches!(error, StoreError::Fenced { .. });
         if finished.report.result.is_ok() {
             let error = TurnError::Store(error);
             let text = self.notices.notify_observers(Some(&finished.batch.inbound), &error).await;
@@ -247,7 +273,7 @@ impl TurnCloser {
         let notices = finished.staged_outbounds().filter(|outbound| outbound.kind == OutboundKind::Notice);
         let notices = self.outbound_rows(lead, notices.chain(notice.outbound.take()), self.clock.now());
         let owner_name = self.owner.name().to_owned();
-        let mut rows = Vec::new();
+        let (mut rows, mut adopted_elsewhere) = (Vec::new(), Vec::new());
         for event in finished.batch.events().chain(&finished.ingested) {
             let (key, from, owner) = (event.key.clone(), Some(owner_name.clone()), owner_name.clone());
             let mut batch = Batch::new();
@@ -258,14 +284,14 @@ impl TurnCloser {
             batch.facts.extend(outbounds.iter().cloned().map(Fact::EnqueueOutbound));
             match self.commit_with_retry(batch).await {
                 Ok(committed) => rows.extend(rows_with_ids(outbounds, committed.outputs.get(first_row..))),
-                Err(StoreError::EventNotInFlight { .. }) => {}
+                Err(StoreError::EventNotInFlight { .. }) => adopted_elsewhere.push(event.key.clone()),
                 Err(error) => return Err(error),
             }
         }
         if let Some(run) = &finished.report.run {
             self.fail_unwritten_run(&run.run_id).await;
         }
-        Ok(CommittedClose { others_outcome: outcome.clone(), outcome, rows, was_fenced, order_guard: None })
+        Ok(CommittedClose { others_outcome: outcome.clone(), outcome, rows, adopted_elsewhere, order_guard: None })
     }
 
     /// Commits the outcome of an event. A transient failure of the store is retried until the host aborts, because no other
@@ -332,6 +358,11 @@ impl FinishedTurn {
         }
     }
 
+    /// Names of tools whose effects may not be on disk.
+    fn tools_with_undurable_effects(&self) -> Vec<String> {
+        self.journal.as_ref().map(|journal| journal.tools_with_undurable_effects()).unwrap_or_default()
+    }
+
     /// Messages of the turn that go to the outbox.
     fn staged_outbounds(&self) -> impl Iterator<Item = OutboundMessage> {
         let staged = self.report.dispatched.iter().filter(|dispatched| dispatched.is_staged);
@@ -379,8 +410,14 @@ impl FinishedTurn {
         entries.into_iter().map(append).collect()
     }
 
-    /// Deliveries of a committed close, with that of the lead event last.
-    fn into_deliveries(self, outcome: Outcome, others_outcome: &Outcome, rows: Vec<OutboxRow>) -> Vec<EventDelivery> {
+    /// Deliveries of a committed close, with that of the lead event last, and the events that another process has adopted.
+    fn into_deliveries(
+        self,
+        outcome: Outcome,
+        others_outcome: &Outcome,
+        rows: Vec<OutboxRow>,
+        adopted_elsewhere: &[EventKey],
+    ) -> (Vec<EventDelivery>, Vec<AcceptedEvent>) {
         let TurnReport { result, run, .. } = self.report;
         let report = |RunReport { run_id, usage, active_guard, .. }| {
             // The end of the run is committed.
@@ -392,10 +429,16 @@ impl FinishedTurn {
             Ok(output) => (output, None),
             Err(error) => (String::new(), Some(error)),
         };
+        let is_adopted = |event: &AcceptedEvent| adopted_elsewhere.contains(&event.key);
         let others = self.batch.others.into_iter().chain(self.ingested);
-        let mut deliveries: Vec<EventDelivery> =
-            others.map(|event| event.into_settled(others_outcome.clone(), run_id.clone())).collect();
+        let (mut adopted, others): (Vec<_>, Vec<_>) = others.partition(is_adopted);
+        let settled = |event: AcceptedEvent| event.into_settled(others_outcome.clone(), run_id.clone());
+        let mut deliveries: Vec<EventDelivery> = others.into_iter().map(settled).collect();
         let lead = self.batch.lead;
+        if is_adopted(&lead) {
+            adopted.push(lead);
+            return (deliveries, adopted);
+        }
         let served = ServedEvent {
             run_id,
             output,
@@ -405,7 +448,7 @@ impl FinishedTurn {
             ..ServedEvent::in_flight(lead.session.clone())
         };
         deliveries.push(lead.into_delivery(served, outcome, rows));
-        deliveries
+        (deliveries, adopted)
     }
 }
 

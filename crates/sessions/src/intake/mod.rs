@@ -5,14 +5,15 @@ mod event_commit;
 mod event_resolver;
 mod intake_queue;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use capstan_delivery::{ChannelDirectory, Outbox, QueueOverflow};
 use capstan_hooks::RawPayload;
-use capstan_protocol::{Clock, Outcome, RawPayloadRef, TapeName};
+use capstan_protocol::{Clock, EventKey, Outcome, RawPayloadRef, TapeName};
 use capstan_tape::{StoreError, TapeAddress, TapeRepository, blob_hash, tape_name};
 use capstan_turn::EventArrival;
-use tokio::task::JoinError;
+use futures::FutureExt as _;
 
 pub(crate) use self::admission::{AcceptancePlan, AdmissionPlanner};
 use self::event_commit::RawPayloadStorage;
@@ -26,6 +27,7 @@ use crate::duplicate_replies::DuplicateReplies;
 use crate::lease_keeper::LeaseKeeper;
 use crate::lifecycle::HostLifecycle;
 use crate::session_actor::SessionPool;
+use crate::unserved_events::UnservedEvents;
 use crate::{HostError, IncomingEvent};
 
 /// Accepts events: resolves the session, plans the admission, commits the event, and sends it to its session actor.
@@ -40,6 +42,7 @@ pub struct EventIntake {
     pub(crate) queues: IntakeQueues,
     pub(crate) pool: Arc<SessionPool>,
     pub(crate) duplicates: DuplicateReplies,
+    pub(crate) unserved_events: UnservedEvents,
     pub(crate) closer: Arc<TurnCloser>,
     pub(crate) outbox: Outbox,
     pub(crate) lifecycle: HostLifecycle,
@@ -56,14 +59,27 @@ impl EventIntake {
         let ticket = self.queues.join(&incoming.event);
         // In a task of its own: a caller that drops the future must not end the acceptance, because a committed event has
         // to reach its session actor.
-        let accepting = self.lifecycle.tasks.spawn(async move { intake.accept(incoming, caller, ticket.await).await });
-        async move {
-            match accepting.await.map_err(JoinError::try_into_panic) {
+        let key = EventKey::from(&*incoming.event);
+        let accepting = self.lifecycle.tasks.spawn(async move {
+            let ticket = ticket.await;
+            match AssertUnwindSafe(intake.accept(incoming, caller, ticket)).catch_unwind().await {
                 Ok(accepted) => accepted,
-                Err(Ok(panic)) => std::panic::resume_unwind(panic),
-                Err(Err(_)) => Err(HostError::Stopping),
+                Err(_panic) => Err(intake.abandon_event(key).await),
             }
+        });
+        // The task catches panics, so an error means that the runtime shuts down.
+        async move { accepting.await.unwrap_or(Err(HostError::Stopping)) }
+    }
+
+    /// Leaves an event whose acceptance panicked to recovery, in case it was committed before.
+    async fn abandon_event(&self, key: EventKey) -> HostError {
+        tracing::error!(event = %key.event_id, "the acceptance of an event panicked");
+        let event_id = key.event_id.clone();
+        self.unserved_events.insert(key.clone());
+        if let Err(error) = self.duplicates.recover_if_orphaned(&key).await {
+            tracing::error!(%error, "cannot recover an event whose acceptance panicked");
         }
+        HostError::IntakePanic { event_id }
     }
 
     /// Resolves the session, plans the admission, commits the event, and sends it to its session actor. The ticket is held

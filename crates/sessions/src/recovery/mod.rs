@@ -2,7 +2,8 @@
 //!
 //! # Design
 //!
-//! An event in flight is orphaned when the process that owns it is dead. The session actor that holds the lease of the
+//! An event in flight is orphaned when the process that owns it is dead, or does not serve it any more because its turn
+//! lost the lease. The session actor that holds the lease of the
 //! session ends the interrupted runs and decides about their events, those of one run together:
 //!
 //! - Events resume, which means they get a turn again, if that cannot repeat an effect.
@@ -33,6 +34,7 @@ use self::recover::RecoveryResult;
 use crate::closing::TurnCloser;
 use crate::intake_policy::IntakePolicy;
 use crate::lease::LeaseOwner;
+use crate::unserved_events::UnservedEvents;
 
 /// Recovers the sessions of a workspace: decides about the orphaned events and runs of dead processes.
 pub(crate) struct SessionRecovery {
@@ -41,6 +43,7 @@ pub(crate) struct SessionRecovery {
     pub(crate) channels: ChannelDirectory,
     pub(crate) intake_policy: IntakePolicy,
     pub(crate) owner: LeaseOwner,
+    pub(crate) unserved_events: UnservedEvents,
     pub(crate) clock: Clock,
     pub(crate) active_runs: ActiveRuns,
     pub(crate) tools: Arc<ToolCatalog>,
@@ -56,11 +59,15 @@ impl SessionRecovery {
         recover::recover_session(self, tape, fence).await
     }
 
-    /// Returns true if this process has to recover an event: its owner is dead, and its channel listens here or its caller
+    /// Returns true if this process has to recover an event: it owns the event and does not serve it any more, or the owner
+    /// is dead, and its channel listens here or its caller
     /// has disconnected. An event whose source is not a channel was submitted for a reply on another channel; every
     /// process with that channel may recover it.
     pub(crate) async fn is_orphaned_event(&self, event: &InFlightEvent) -> Result<bool, StoreError> {
         let source = &event.key.source;
+        if event.owner.as_deref() == Some(self.owner.name()) && self.unserved_events.contains(&event.key) {
+            return Ok(true);
+        }
         if !self.owner.has_orphans_of(event.owner.as_deref()) {
             return Ok(false);
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use capstan_delivery::{EventDelivery, QueueOverflow};
 use capstan_hooks::InboundEvent;
-use capstan_protocol::{Outcome, RunId, TapeName};
+use capstan_protocol::{EventKey, Outcome, RunId, TapeName};
 use capstan_runs::{RecordedActions, collect_family_actions, open_runs_with_children};
 use capstan_tape::{
     Batch, EntryDraft, EventAcceptance, Fact, Fence, InFlightEvent, RunRecord, RunStatus, StoreError, StoredBinding,
@@ -81,6 +81,7 @@ async fn try_recover_session(
     if events.is_empty() && runs.is_empty() {
         return Ok(Vec::new());
     }
+    let keys: Vec<EventKey> = events.iter().map(|event| event.key.clone()).collect();
     let now = recovery.clock.now();
     let owner_name = recovery.owner.name().to_owned();
     let mut batch = Batch { fence: Some(fence.clone()), ..Batch::new() };
@@ -152,6 +153,9 @@ async fn try_recover_session(
         }
     }
     let committed = recovery.tapes.commit(batch).await?;
+    for key in &keys {
+        recovery.unserved_events.remove(key);
+    }
     let mut chats = Vec::new();
     for (delivery, positions, outbounds) in deliveries {
         let rows = rows_with_ids(outbounds, committed.outputs.get(positions));

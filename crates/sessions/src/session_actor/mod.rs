@@ -9,6 +9,8 @@
 //!
 //! # Invariants
 //!
+//! - A running turn holds one of the permits that bound the turns of the host. Its session has the lease before it waits for
+//!   a permit, so no permit is held while another process works on a session.
 //! - A turn and its concurrent commands write under the lease of the session: the fence of the lease guards every commit.
 //! - Orphaned events of a session are recovered before its first turn, and get their turns before newer events.
 //! - The lease is not released while a sender relies on it.
@@ -26,6 +28,7 @@ use capstan_protocol::{AdmissionMode, Binding, Outcome, TapeName};
 use capstan_runs::ActiveTurn;
 use capstan_tape::{Batch, Fact, Fence};
 use capstan_turn::{EventArrival, MailboxDecision, SessionActivity, SessionMailbox, TurnError};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -34,6 +37,9 @@ use crate::accepted_event::{AcceptedEvent, TurnBatch};
 use crate::active_sessions::{SessionInbox, SessionSignal};
 use crate::closing::CloseOrder;
 use crate::lease::LeaseClaim;
+
+/// Delay before another attempt to recover the events of a turn that lost its lease.
+const RECOVERY_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Maximum number of commands that run concurrently with a turn.
 const MAX_CONCURRENT_COMMANDS: usize = 8;
@@ -242,6 +248,26 @@ impl SessionActor {
         Ok(Some(fence))
     }
 
+    /// Acquires the permit of a turn, and receives events meanwhile. Fails when all runs are cancelled; returns `None`
+    /// when the host stops first.
+    async fn acquire_turn_permit(&mut self) -> Result<Option<OwnedSemaphorePermit>, TurnError> {
+        let pool = Arc::clone(&self.pool);
+        // The semaphore is never closed, so an error means that no permit is free.
+        if let Ok(permit) = Arc::clone(&pool.turn_permits).try_acquire_owned() {
+            return Ok(Some(permit));
+        }
+        let acquired = Arc::clone(&pool.turn_permits).acquire_owned();
+        tokio::pin!(acquired);
+        loop {
+            tokio::select! {
+                permit = &mut acquired => return Ok(permit.ok()),
+                signal = self.inbox.next_signal() => self.handle_signal(signal, SessionPhase::Idle),
+                () = pool.lifecycle.stop_token.cancelled() => return Ok(None),
+                () = pool.lifecycle.cancel_token.cancelled() => return Err(TurnError::Cancelled),
+            }
+        }
+    }
+
     /// Recovers orphaned events although no new event needs a turn.
     async fn recover_without_turn(&mut self) {
         self.needs_recovery = false;
@@ -250,6 +276,11 @@ impl SessionActor {
             Ok(None) => {}
             Err(error) => {
                 tracing::info!(tape = %self.tape, %error, "the recovery of a session is postponed");
+                // Callers in this process wait for the events of a lost turn.
+                if !self.pool.recovery.unserved_events.is_empty() {
+                    tokio::time::sleep(RECOVERY_RETRY_DELAY).await;
+                    self.needs_recovery = true;
+                }
             }
         }
     }

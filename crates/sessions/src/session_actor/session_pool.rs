@@ -9,6 +9,7 @@ use capstan_protocol::{Clock, TapeName};
 use capstan_runs::Orchestrator;
 use capstan_tape::TapeRepository;
 use capstan_turn::{SessionMailbox, TurnPipeline};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -25,6 +26,8 @@ pub(crate) struct SessionPool {
     pub(crate) sessions: ActiveSessions,
     /// Maximum number of queued events of one session.
     pub(crate) max_queued_events: usize,
+    /// Permits of running turns, granted in order of arrival.
+    pub(crate) turn_permits: Arc<Semaphore>,
     pub(crate) lifecycle: HostLifecycle,
     pub(crate) leases: LeaseKeeper,
     pub(crate) bindings: Arc<BindingStore>,

@@ -4,12 +4,13 @@
 //!
 //! 1. Acquire the lease, and recover orphaned events if that has not been done. They are older, so the batch goes back
 //!    to the mailbox behind them.
-//! 2. Split the batch by binding. The first part gets this turn; the others go back to the front of the mailbox.
-//! 3. Run the turn while events are received, and offer events to its run.
-//! 4. Close the steering: events that the run ingested end with the turn, the others are queued again.
-//! 5. Commit the end of the turn, and enqueue its deliveries. The same commit releases the lease, if the session has no
+//! 2. Acquire the permit of a turn. Sessions wait for permits in order of arrival.
+//! 3. Split the batch by binding. The first part gets this turn; the others go back to the front of the mailbox.
+//! 4. Run the turn while events are received, and offer events to its run.
+//! 5. Close the steering: events that the run ingested end with the turn, the others are queued again.
+//! 6. Commit the end of the turn, and enqueue its deliveries. The same commit releases the lease, if the session has no
 //!    other work, or renews it.
-//! 6. Wait for capacity in the queues of the chats.
+//! 7. Wait for capacity in the queues of the chats.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,6 +42,11 @@ impl SessionActor {
             self.mailbox.push_front(batch.into_events());
             return Box::pin(self.recover(&fence)).await;
         }
+        let permit = match self.acquire_turn_permit().await {
+            Ok(Some(permit)) => permit,
+            Ok(None) => return self.mailbox.push_front(batch.into_events()),
+            Err(error) => return Box::pin(self.pool.closer.settle_without_turn(batch, &self.tape, error)).await,
+        };
         let mut batches = batch.split_by_binding(&self.pool.bindings).await.into_iter();
         let Some(mut batch) = batches.next() else { return };
         for deferred in batches.rev() {
@@ -71,6 +77,8 @@ impl SessionActor {
                 }
             }
         };
+        // The end of the turn needs no connection and no process.
+        drop(permit);
         if active.is_interrupted.load(Ordering::SeqCst) && matches!(report.result, Err(TurnError::Cancelled)) {
             report.notice = None;
         }
@@ -102,15 +110,23 @@ impl SessionActor {
                 }
             }
         };
-        if is_releasing || matches!(&closed, Ok(closed) if closed.was_fenced) {
+        let was_fenced = matches!(&closed, Ok(closed) if closed.was_fenced);
+        if is_releasing || was_fenced {
             self.fence = None;
+        }
+        if was_fenced {
+            self.is_recovered = false;
+            self.needs_recovery = true;
         }
         if is_releasing {
             pool.sessions.end_release(&self.tape);
         }
         match closed {
             Ok(closed) => pool.outbox.wait_for_capacity(&closed.chats).await,
-            Err(error) => tracing::error!(tape = %self.tape, %error, "cannot write the end of a turn"),
+            Err(error) => {
+                tracing::error!(tape = %self.tape, %error, "cannot write the end of a turn");
+                notify_delayed_callers(&pool.outbox, self.mailbox.iter_mut(), &error.into());
+            }
         }
     }
 
@@ -167,6 +183,7 @@ impl SessionActor {
         batch.release_slots();
         let mut active = self.start_turn(&batch, fence, None);
         let (pool, tape, close_order) = (Arc::clone(&self.pool), self.tape.clone(), Arc::clone(&self.close_order));
+        let fenced_tape = tape.clone();
         self.concurrent_commands.spawn(async move {
             let lead = &mut batch.lead;
             match pool.bindings.resolve(&lead.inbound, lead.own_binding.as_ref()).await {
@@ -196,6 +213,10 @@ impl SessionActor {
                 close_order: Some(close_order),
             };
             match pool.closer.close_turn(finished, None, QueueOverflow::Enqueue).await {
+                Ok(closed) if closed.was_fenced => match pool.reserve(&fenced_tape) {
+                    Ok(reservation) => reservation.request_recovery(1),
+                    Err(error) => tracing::info!(%error, "an event is left to the next start"),
+                },
                 Ok(closed) => pool.outbox.wait_for_capacity(&closed.chats).await,
                 Err(error) => tracing::error!(%error, "cannot write the end of a concurrent command"),
             }

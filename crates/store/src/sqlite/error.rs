@@ -19,7 +19,7 @@ pub(super) fn store_error(path: &Path, error: &rusqlite::Error) -> StoreError {
         | rusqlite::Error::IntegralValueOutOfRange(..)
         | rusqlite::Error::Utf8Error(..) => StoreError::corrupt(what, error),
         other => match other.sqlite_error_code() {
-            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => StoreError::corrupt(what, other),
+            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => StoreError::corrupt_file(what, other),
             Some(ErrorCode::DiskFull) => StoreError::DiskFull { what },
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Busy { what },
             Some(ErrorCode::ReadOnly) => {

@@ -1,8 +1,10 @@
 //! Pool of read-only connections, opened on demand.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use capstan_protocol::{FILE_LIMIT_BACKOFF, is_file_limit_error};
 use capstan_tape::StoreError;
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
@@ -12,6 +14,9 @@ use super::reader::open_reader;
 
 /// Maximum number of concurrent reads; further ones wait.
 const MAX_CONCURRENT_READS: usize = 4;
+
+/// Maximum number of waits for a free file descriptor, about a minute in total. The read then fails.
+const MAX_FILE_WAITS: u32 = 32;
 
 /// Pool of read-only connections.
 #[derive(Clone)]
@@ -67,9 +72,24 @@ impl ReaderPool {
     fn read_sync<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
         let connection = match self.take_idle() {
             Some(connection) => connection,
-            None => open_reader(&self.path)?,
+            None => self.open_or_take_idle()?,
         };
         self.read_with(connection, read)
+    }
+
+    /// Opens a connection. While the process has no free file descriptor, waits until it has one or another read returns
+    /// its connection.
+    fn open_or_take_idle(&self) -> Result<Connection, StoreError> {
+        for attempt in 1..=MAX_FILE_WAITS {
+            match open_reader(&self.path) {
+                Err(_) if is_out_of_files() => std::thread::sleep(FILE_LIMIT_BACKOFF.delay_after(attempt)),
+                opened => return opened,
+            }
+            if let Some(connection) = self.take_idle() {
+                return Ok(connection);
+            }
+        }
+        open_reader(&self.path)
     }
 
     fn read_with<T>(
@@ -86,4 +106,10 @@ impl ReaderPool {
         // Connections are moved in and out as a whole, so a poisoned lock leaves the list consistent.
         self.idle_connections.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
+}
+
+/// Returns true if this process can open no further file. `SQLite` does not return the error of the system, so a file that
+/// always exists is opened to get it.
+fn is_out_of_files() -> bool {
+    File::open("/dev/null").is_err_and(|error| is_file_limit_error(&error))
 }

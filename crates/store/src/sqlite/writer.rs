@@ -251,12 +251,15 @@ impl GroupCommitter<'_> {
                 // Nothing of the group was written. Earlier commits are synced before the reply: a caller may react to
                 // a transient error by reporting them as stored.
                 let error = self.sync_pending().err().unwrap_or(error);
+                let error = self.fail_if_damaged(error);
                 for (prepared, sender) in group.into_iter().zip(senders) {
                     send_reply(CommitReply { result: Err(error.clone()), prepared }, sender);
                 }
                 return;
             }
         };
+        let results = results.into_iter().map(|result| result.map_err(|error| self.fail_if_damaged(error)));
+        let results: Vec<CommitResult> = results.collect();
         let replies = results.into_iter().zip(group).map(|(result, prepared)| CommitReply { result, prepared });
         // A rejection may be due to an earlier commit (such as a duplicate event), which must be durable before the
         // caller learns of it.
@@ -281,6 +284,12 @@ impl GroupCommitter<'_> {
                 Err(error) => send_reply(CommitReply { result: Err(error.clone()), ..reply }, sender),
             }
         }
+    }
+
+    /// Fails permanently if the database is damaged: no later commit to it can be relied on. The search index is not checked
+    /// here, because it can be built again.
+    fn fail_if_damaged(&mut self, error: StoreError) -> StoreError {
+        if error.is_damaged_file() { self.wal.fail(error) } else { error }
     }
 
     /// Syncs commits that no caller waits for, and leaves a failure to the next commit.

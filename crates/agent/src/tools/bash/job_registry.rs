@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use capstan_hooks::contracts::ToolError;
-use capstan_protocol::{SessionId, ToolOutput};
+use capstan_protocol::{FILE_LIMIT_BACKOFF, SessionId, ToolOutput};
 
 use super::background_job::BackgroundJob;
 use super::command_output::{MAX_BACKGROUND_OUTPUT_BYTES, MAX_FOREGROUND_OUTPUT_BYTES, OutputState};
 use super::process_selector::ProcessSelector;
-use super::running_command::{CommandExit, RunningCommand, ShellCommand, take_new_output};
+use super::running_command::{CommandExit, CommandOptions, RunningCommand, ShellCommand, SpawnError, take_new_output};
 use super::watchdog::CommandWatchdog;
 
 /// Maximum number of running jobs per session.
@@ -26,8 +26,7 @@ pub(crate) struct JobRegistry {
     mark_prefix: String,
     /// Number of the last command.
     command_counter: AtomicU64,
-    /// Variables the user adds to the environment of commands.
-    extra_variables: Vec<String>,
+    command_options: CommandOptions,
     /// Kills the commands if this process is killed.
     watchdog: Arc<CommandWatchdog>,
     background: Mutex<Vec<Arc<BackgroundJob>>>,
@@ -41,13 +40,19 @@ impl JobRegistry {
         Self {
             mark_prefix,
             command_counter: AtomicU64::new(0),
-            extra_variables,
+            command_options: CommandOptions { extra_variables, file_limit: None },
             watchdog,
             background: Mutex::default(),
         }
     }
 
-    fn spawn_command(&self, command: &ShellCommand, max_output: usize) -> Result<(u64, RunningCommand), ToolError> {
+    /// Sets the soft limit of open files of commands.
+    pub(crate) fn with_file_limit(mut self, file_limit: Option<u64>) -> Self {
+        self.command_options.file_limit = file_limit;
+        self
+    }
+
+    fn spawn_command(&self, command: &ShellCommand, max_output: usize) -> Result<(u64, RunningCommand), SpawnError> {
         let number = self.command_counter.fetch_add(1, Ordering::Relaxed) + 1;
         // The trailing dash keeps a mark from being a prefix of another.
         Ok((
@@ -55,7 +60,7 @@ impl JobRegistry {
             RunningCommand::spawn(
                 command,
                 format!("{}-{number}-", self.mark_prefix),
-                &self.extra_variables,
+                &self.command_options,
                 &self.watchdog,
                 max_output,
             )?,
@@ -64,7 +69,7 @@ impl JobRegistry {
 
     /// Runs a command until it exits or times out.
     pub(super) async fn run_foreground(&self, command: ShellCommand, limit: Duration) -> Result<ToolOutput, ToolError> {
-        let (_, mut shell) = self.spawn_command(&command, MAX_FOREGROUND_OUTPUT_BYTES)?;
+        let (_, mut shell) = wait_for_files(|| self.spawn_command(&command, MAX_FOREGROUND_OUTPUT_BYTES)).await?;
         let output = shell.output();
         let exit = shell.wait(Some(limit)).await.map_err(|error| ToolError::new(error.to_string()))?;
         shell.finish(exit).await;
@@ -84,17 +89,27 @@ impl JobRegistry {
     }
 
     /// Starts a background command and returns its job id.
-    pub(super) fn spawn_background(
+    pub(super) async fn spawn_background(
         &self,
         session: &SessionId,
         command: &ShellCommand,
         limit: Option<Duration>,
     ) -> Result<String, ToolError> {
+        wait_for_files(|| self.try_spawn_background(session, command, limit)).await
+    }
+
+    fn try_spawn_background(
+        &self,
+        session: &SessionId,
+        command: &ShellCommand,
+        limit: Option<Duration>,
+    ) -> Result<String, SpawnError> {
         let mut jobs = self.lock();
         let running = jobs.iter().filter(|job| job.is_running());
         let in_session = running.clone().filter(|job| job.session == *session).count();
         if in_session >= MAX_SESSION_JOBS || running.count() >= MAX_RUNNING_JOBS {
-            return Err(ToolError::new("too many background jobs are running; stop one with bash.kill"));
+            let error = ToolError::new("too many background jobs are running; stop one with bash.kill");
+            return Err(SpawnError::Failed(error));
         }
         let (number, shell) = self.spawn_command(command, MAX_BACKGROUND_OUTPUT_BYTES)?;
         let id = format!("job-{number}");
@@ -134,6 +149,22 @@ impl Drop for JobRegistry {
         if self.command_counter.load(Ordering::Relaxed) > 0 {
             ProcessSelector { leader: None, mark: &self.mark_prefix }.kill_all();
         }
+    }
+}
+
+/// Starts a command, after a wait if no file descriptor is free. The cancellation of the run ends the wait.
+async fn wait_for_files<T>(spawn: impl Fn() -> Result<T, SpawnError>) -> Result<T, ToolError> {
+    let mut attempts = 0;
+    loop {
+        match spawn() {
+            Ok(started) => return Ok(started),
+            Err(SpawnError::Failed(error)) => return Err(error),
+            Err(SpawnError::FileLimit) => attempts += 1,
+        }
+        if attempts == 1 {
+            tracing::warn!("cannot start a command: this host has too many open files; waiting for other turns");
+        }
+        tokio::time::sleep(FILE_LIMIT_BACKOFF.delay_after(attempts)).await;
     }
 }
 

@@ -57,7 +57,10 @@ pub(super) fn run(jobs: &Arc<JobRegistry>) -> FnTool {
             let command = ShellCommand { command: arguments.cmd, folder, secrets: context.secrets };
             if arguments.background {
                 let timeout = arguments.timeout_seconds.map(Duration::from_secs);
-                let id = jobs.spawn_background(&context.api.session_id, &command, timeout)?;
+                let id = tokio::select! {
+                    () = context.cancel_token.cancelled() => return Err(ToolError::new("cancelled")),
+                    id = jobs.spawn_background(&context.api.session_id, &command, timeout) => id?,
+                };
                 return Ok(ToolOutput::ok(format!(
                     "{id} runs in the background: bash.output job={id} returns its output, bash.kill job={id} stops it; \
                      it stops when Capstan stops"

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use capstan_hooks::SecretMasker;
 use capstan_hooks::contracts::ToolError;
+use capstan_protocol::is_file_limit_error;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
@@ -30,6 +31,38 @@ pub(super) struct ShellCommand {
     pub(super) folder: PathBuf,
     /// Secrets to mask in the output.
     pub(super) secrets: SecretMasker,
+}
+
+/// Settings of all commands of a host.
+#[derive(Debug)]
+pub(super) struct CommandOptions {
+    /// Variables the user adds to the environment of commands.
+    pub(super) extra_variables: Vec<String>,
+    /// Soft limit of open files; `None` leaves that of this process.
+    pub(super) file_limit: Option<u64>,
+}
+
+/// Script that sets the soft limit of open files before the command: the host raises its own, and some programs become
+/// slow or fail under a high limit.
+const FILE_LIMIT_SCRIPT: &str = r#"ulimit -Sn "$0"; exec bash -c "$1""#;
+
+/// Failure to start a command.
+#[derive(Debug)]
+pub(super) enum SpawnError {
+    /// No file descriptor is free. The command was not started, and may be started later.
+    FileLimit,
+    /// Any other failure.
+    Failed(ToolError),
+}
+
+impl SpawnError {
+    /// Failure of an action of the operating system.
+    fn new(action: &str, error: &std::io::Error) -> Self {
+        if is_file_limit_error(error) {
+            return Self::FileLimit;
+        }
+        Self::Failed(ToolError::new(format!("cannot {action}: {error}")))
+    }
 }
 
 /// Running command. Dropping it kills everything it started.
@@ -63,29 +96,32 @@ impl RunningCommand {
     pub(super) fn spawn(
         command: &ShellCommand,
         mark: String,
-        extra_variables: &[String],
+        options: &CommandOptions,
         watchdog: &Arc<CommandWatchdog>,
         max_output: usize,
-    ) -> Result<Self, ToolError> {
-        let failed_to = |action: &str, error: &std::io::Error| ToolError::new(format!("cannot {action}: {error}"));
-        let (reader, writer) = std::io::pipe().map_err(|error| failed_to("create a pipe", &error))?;
+    ) -> Result<Self, SpawnError> {
+        let (reader, writer) = std::io::pipe().map_err(|error| SpawnError::new("create a pipe", &error))?;
         let reader = pipe::Receiver::from_owned_fd(OwnedFd::from(reader));
-        let reader = reader.map_err(|error| failed_to("read a pipe", &error))?;
-        let errors = writer.try_clone().map_err(|error| failed_to("create a pipe", &error))?;
+        let reader = reader.map_err(|error| SpawnError::new("read a pipe", &error))?;
+        let errors = writer.try_clone().map_err(|error| SpawnError::new("create a pipe", &error))?;
         let mut shell = detached_shell();
-        shell.arg("-c").arg(&command.command).current_dir(&command.folder);
+        match options.file_limit {
+            None => shell.arg("-c").arg(&command.command),
+            Some(limit) => shell.arg("-c").arg(FILE_LIMIT_SCRIPT).arg(limit.to_string()).arg(&command.command),
+        };
+        shell.current_dir(&command.folder);
         shell.stdin(Stdio::null()).stdout(Stdio::from(writer)).stderr(Stdio::from(errors));
         shell
             .env_clear()
-            .envs(environment::filter_variables(std::env::vars_os(), extra_variables))
+            .envs(environment::filter_variables(std::env::vars_os(), &options.extra_variables))
             .env(COMMAND_MARK_VARIABLE, &mark);
         shell.kill_on_drop(true);
         watchdog.ensure_started();
         let child = shell.spawn().map_err(|error| {
             if command.folder.is_dir() {
-                failed_to("start the shell", &error)
+                SpawnError::new("start the shell", &error)
             } else {
-                ToolError::new(format!("{} is not a folder", command.folder.display()))
+                SpawnError::Failed(ToolError::new(format!("{} is not a folder", command.folder.display())))
             }
         })?;
         // The builder holds the write end of the pipe.

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use capstan_hooks::SecretMasker;
 use capstan_protocol::{SessionId, ToolOutput};
+use futures::FutureExt as _;
 
 use super::job_registry::JobRegistry;
 use super::running_command::ShellCommand;
@@ -21,7 +22,9 @@ impl BashFixture {
     }
 
     fn spawn(&self, session: &str, command: &str) -> String {
-        self.0.spawn_background(&session.into(), &temp_dir_command(command), None).unwrap()
+        let command = temp_dir_command(command);
+        let started = self.0.spawn_background(&session.into(), &command, None).now_or_never();
+        started.expect("a free file descriptor").unwrap()
     }
 
     /// Waits for the job to exit and returns its output since the last call.
@@ -207,8 +210,8 @@ async fn a04_job_is_killed_with_everything_it_started() {
 #[tokio::test]
 async fn a04_jobs_end_with_the_host_and_at_their_timeout() {
     let bash = BashFixture::new();
-    let job =
-        bash.0.spawn_background(&"s".into(), &temp_dir_command("sleep 1000"), Some(Duration::from_secs(1))).unwrap();
+    let (session, command) = (SessionId::new("s"), temp_dir_command("sleep 1000"));
+    let job = bash.0.spawn_background(&session, &command, Some(Duration::from_secs(1))).await.unwrap();
     assert_eq!(bash.wait_output("s", &job).await, "[job-1 timed out after 1 seconds]");
     let job = bash.spawn("s", "echo $$; exec sleep 1000");
     let output = bash.first_output("s", &job).await;
@@ -225,7 +228,7 @@ async fn a04_jobs_belong_to_their_session_and_are_limited() {
     for _ in 0..8 {
         bash.spawn("mine", "exec sleep 1000");
     }
-    let error = bash.0.spawn_background(&mine, &temp_dir_command("true"), None).unwrap_err().to_string();
+    let error = bash.0.spawn_background(&mine, &temp_dir_command("true"), None).await.unwrap_err().to_string();
     assert!(error.contains("too many") && error.contains("bash.kill"), "{error}");
     assert!(bash.0.find(&other, "job-1").is_err(), "jobs of other sessions are not visible");
     assert_eq!(bash.0.list(&other), "there are no background jobs");
@@ -237,4 +240,11 @@ async fn a04_jobs_belong_to_their_session_and_are_limited() {
         bash.wait_output("other", &job).await;
     }
     assert!(bash.0.list(&other).lines().count() <= 65, "old jobs are removed");
+}
+
+#[tokio::test]
+async fn a04_command_has_its_own_soft_limit_of_open_files() {
+    let bash = BashFixture(JobRegistry::new(Vec::new()).with_file_limit(Some(77)));
+    let (output, is_error) = bash.run("ulimit -Sn; echo \"$0 $1\"").await;
+    assert_eq!((output.as_str(), is_error), ("77\nbash", false));
 }

@@ -51,6 +51,7 @@ impl LineChat {
             self.prompt();
             let line = tokio::select! {
                 line = lines.recv() => line,
+                error = self.host.tapes().store().wait_for_failure() => return Err(error.into()),
                 () = signals.next() => return Err(TurnError::Cancelled.into()),
             };
             let Some(line) = line else { break };
@@ -100,6 +101,7 @@ impl LineChat {
         tokio::pin!(serving);
         let served = tokio::select! {
             served = &mut serving => served,
+            error = self.host.tapes().store().wait_for_failure() => return Err(error.into()),
             () = signals.next() => {
                 self.host.cancel_session_turn(&self.session);
                 tokio::select! {

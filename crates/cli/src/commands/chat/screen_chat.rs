@@ -1,6 +1,7 @@
 //! Chat on a terminal screen: an event loop from keys, chat updates and signals to frames.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use capstan_channels::ChatChannel;
@@ -9,6 +10,7 @@ use capstan_hooks::HookDeadlines;
 use capstan_hooks::contracts::Channel as _;
 use capstan_host::{Host, HostError, IncomingEvent, ServedEvent};
 use capstan_protocol::{ErrorCode, EventId, ExitClass, SessionId};
+use capstan_tape::StoreError;
 use capstan_turn::TurnError;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
@@ -41,6 +43,8 @@ enum ChatEnd {
     UserLeft,
     /// A signal or the loss of the terminal.
     Terminated,
+    /// The store failed permanently.
+    StoreFailed(StoreError),
 }
 
 pub(super) async fn run_screen_chat(
@@ -85,6 +89,7 @@ pub(super) async fn run_screen_chat(
     match end {
         Ok(ChatEnd::UserLeft) => Ok(()),
         Ok(ChatEnd::Terminated) => Err(TurnError::Cancelled.into()),
+        Ok(ChatEnd::StoreFailed(error)) => Err(error.into()),
         Err(error) => Err(unusable(error)),
     }
 }
@@ -110,6 +115,7 @@ impl ScreenChat {
     async fn run(mut self, mut signals: TerminationSignals) -> std::io::Result<ChatEnd> {
         let mut keyboard = KeyboardReader::open();
         let mut tick = tokio::time::interval(SPINNER_INTERVAL);
+        let store = Arc::clone(self.host.tapes().store());
         let end = loop {
             // Keys may arrive before the resize event.
             self.screen.resize(TerminalRenderer::size());
@@ -131,6 +137,7 @@ impl ScreenChat {
                 }
                 Some((event, served)) = self.pending_turns.next() => self.finish_turn(&event, served),
                 () = signals.next() => break ChatEnd::Terminated,
+                error = store.wait_for_failure() => break ChatEnd::StoreFailed(error),
                 () = self.job_control.resume_signal() => self.resume().await?,
                 _ = tick.tick(), if self.screen.is_busy() => {
                     if self.cancel_pending {
