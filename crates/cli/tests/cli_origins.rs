@@ -64,14 +64,15 @@ fn g05_terminal_and_stdio_are_trusted_sources() {
     fixture.capstan(&["run", ",touch by_run"]).succeeded();
     fixture.capstan_with_input(&["chat"], b",touch by_chat\n").succeeded();
     let mut server = StdioServer::start(&fixture);
-    for (number, text) in [",touch by_line", ",bash 'touch by_tool'"].into_iter().enumerate() {
-        let line = server.send_and_recv(&json!({"id": number, "session": "s", "text": text}));
-        assert_eq!(line["outcome"], "replied", "{line}");
+    for (text, outcome) in [(",bash 'touch by_tool'", "replied"), (",touch by_line", "failed")] {
+        let line = server.send_and_recv(&json!({"id": text, "session": "s", "text": text}));
+        assert_eq!(line["outcome"], outcome, "{line}");
     }
     server.close().succeeded();
-    for name in ["by_run", "by_chat", "by_line", "by_tool"] {
+    for name in ["by_run", "by_chat", "by_tool"] {
         assert!(has_file(&fixture, name), "{name}");
     }
+    assert!(!has_file(&fixture, "by_line"), "unknown commands are shell commands on the terminal only");
 }
 
 #[test]

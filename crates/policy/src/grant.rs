@@ -11,6 +11,8 @@ use crate::bindings::is_pipeline_binding;
 pub struct EventScope {
     /// Origin that the host assigned to the event.
     pub origin: EventOrigin,
+    /// The event names the terminal as its source.
+    pub names_terminal: bool,
     /// The event names its actor.
     pub has_actor: bool,
     /// The event names its subject.
@@ -20,7 +22,14 @@ pub struct EventScope {
 impl EventScope {
     /// Scope of an event of this origin.
     pub fn new(event: &Event, origin: EventOrigin) -> Self {
-        Self { origin, has_actor: event.actor.is_some(), has_subject: event.subject.is_some() }
+        let names_terminal = event.source.as_str() == "cli";
+        Self { origin, names_terminal, has_actor: event.actor.is_some(), has_subject: event.subject.is_some() }
+    }
+
+    /// Returns true if a person typed the event on the operator's terminal. A program that writes to stdio may pass on the
+    /// messages of others.
+    fn is_terminal(self) -> bool {
+        self.origin == EventOrigin::Trusted && self.names_terminal
     }
 
     /// Upper bound of the permissions of a run for the event: state only of those the event names.
@@ -56,7 +65,7 @@ pub fn compute_grant(
     Grant {
         may,
         commands: if is_restricted { CommandAccess::ReadOnly } else { CommandAccess::All },
-        shell_commands: policy.shell_commands.unwrap_or(scope.origin == EventOrigin::Trusted),
+        shell_commands: policy.shell_commands.unwrap_or(scope.is_terminal()),
         approvals: policy.approvals.clone(),
         state_limits: binding.state_policy.limits,
     }
@@ -87,7 +96,8 @@ mod tests {
         StatePolicy, StateScope, TapeAccess,
     };
 
-    const REMOTE_SCOPE: EventScope = EventScope { origin: EventOrigin::Remote, has_actor: true, has_subject: false };
+    const REMOTE_SCOPE: EventScope =
+        EventScope { origin: EventOrigin::Remote, names_terminal: false, has_actor: true, has_subject: false };
 
     fn binding_with_policy(resource_policy: ResourcePolicy) -> Binding {
         Binding { resource_policy, ..default_binding() }
@@ -126,16 +136,17 @@ mod tests {
     }
 
     #[test]
-    fn a03_unknown_commands_are_shell_commands_for_trusted_origins_or_by_binding() {
-        let shell = |shell_commands, origin| {
+    fn a03_unknown_commands_are_shell_commands_on_the_terminal_or_by_binding() {
+        let shell = |shell_commands, origin, names_terminal| {
             let policy = ResourcePolicy { shell_commands, ..ResourcePolicy::default() };
-            let scope = EventScope { origin, ..REMOTE_SCOPE };
+            let scope = EventScope { origin, names_terminal, ..REMOTE_SCOPE };
             compute_grant(&PermissionSet::all(), &binding_with_policy(policy), scope, &remote_tools()).shell_commands
         };
-        assert!(shell(None, EventOrigin::Trusted));
-        assert!(!shell(None, EventOrigin::Remote));
-        assert!(shell(Some(true), EventOrigin::Remote));
-        assert!(!shell(Some(false), EventOrigin::Trusted));
+        assert!(shell(None, EventOrigin::Trusted, true));
+        assert!(!shell(None, EventOrigin::Trusted, false), "a line of stdio");
+        assert!(!shell(None, EventOrigin::Remote, true), "an envelope that names the terminal");
+        assert!(shell(Some(true), EventOrigin::Remote, false));
+        assert!(!shell(Some(false), EventOrigin::Trusted, true));
     }
 
     #[test]

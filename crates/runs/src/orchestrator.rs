@@ -1,6 +1,7 @@
 //! Orchestrator: runs the model stage of a turn as a run. Child runs are started by `child_run`.
 
 use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use capstan_protocol::{
 };
 use capstan_tape::{EntryDraft, Fact, RunRecord, RunStatus};
 use capstan_turn::{ModelStage, StageEventSink, StageInput, StageOutcome, StageReport, TurnError};
+use futures::FutureExt as _;
 use tokio::sync::mpsc;
 
 use crate::active_runs::ActiveRunGuard;
@@ -62,13 +64,16 @@ impl ModelStage for Orchestrator {
             Ok(run_and_guard) => run_and_guard,
             Err(error) => return StageReport { outcome: Err(error), run: None },
         };
+        // The run of a panic must be closed like any other.
+        let driving = AssertUnwindSafe(self.drive_run(&run, &input, from_api, events)).catch_unwind();
         let outcome = tokio::select! {
             // Polled first: otherwise a tool that reacts to the cancellation could let the run complete normally.
             biased;
             () = turn.cancel_token.cancelled() => Err(TurnError::Cancelled),
-            end = tokio::time::timeout(self.environment.options.run_timeout, self.drive_run(&run, &input, from_api, events)) => {
-                end.unwrap_or(Err(TurnError::Timeout))
-            }
+            end = tokio::time::timeout(self.environment.options.run_timeout, driving) => match end {
+                Ok(end) => end.unwrap_or_else(|_| Err(TurnError::crashed("the run"))),
+                Err(_) => Err(TurnError::Timeout),
+            },
             never = self.record_after_delay(&turn.journal) => match never {},
         };
         run.revoke_api(run_status(&outcome));

@@ -68,6 +68,11 @@ impl CodedError for RunError {
 }
 
 impl TurnError {
+    /// Failure of a part that panicked.
+    pub fn crashed(what: &str) -> Self {
+        Self::Run(RunError { message: format!("{what} crashed"), code: Some(ErrorCode::RunFailed.into()) })
+    }
+
     /// Message for users, without secrets and internal paths.
     pub fn public_message(&self) -> String {
         match self {

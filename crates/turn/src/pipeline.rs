@@ -13,13 +13,13 @@ use capstan_hooks::points::{
     BuildPrompt, DispatchOutbound, LoadState, RenderOutbound, RenderedOutbound, RunModel, SaveState,
 };
 use capstan_hooks::{HookError, HookRuntime, InboundEvent, TurnState};
-use capstan_protocol::{Content, ErrorCode, OutboundMessage, SessionId, StreamEvent};
+use capstan_protocol::{Content, OutboundMessage, SessionId, StreamEvent};
 use futures::FutureExt as _;
 
 use crate::lifespan::close_lifespan;
 use crate::{
-    DispatchReport, ModelStage, ReplyTarget, RunError, StageEventSink, StageInput, StageOutcome, TurnContext,
-    TurnError, TurnReport,
+    DispatchReport, ModelStage, ReplyTarget, StageEventSink, StageInput, StageOutcome, TurnContext, TurnError,
+    TurnReport,
 };
 
 /// Pipeline that processes every event.
@@ -42,33 +42,29 @@ impl<S: ModelStage> TurnPipeline<S> {
     }
 
     /// Processes one event, and closes its lifespan. An error that no stage handles is logged, reported to the observers,
-    /// and returned with everything that the turn produced before it. A panic, which neither hooks nor runners can cause,
-    /// becomes a failed report.
+    /// and returned with everything that the turn produced before it. So is a panic, which hooks and runners cannot cause,
+    /// but channels can.
     pub async fn process(
         &self,
         inbound: InboundEvent,
         session: SessionId,
         context: &TurnContext<'_, S::Turn>,
     ) -> TurnReport<S::Report> {
-        let turn = async {
-            let notice = NoticeRequest::default();
-            let mut report = TurnReport { result: Ok(String::new()), dispatched: Vec::new(), notice: None, run: None };
-            report.result = self.run_stages(&inbound, &session, context, &notice, &mut report).await;
-            if let Err(error) = &report.result {
-                if *error == TurnError::Cancelled {
-                    tracing::warn!(%session, "turn cancelled");
-                } else {
-                    tracing::error!(%session, code = error.code().as_str(), %error, "turn failed");
-                }
-                self.hooks.notify_error(ErrorStage::Turn, error.to_report(), Some(inbound.clone()), &notice).await;
+        let notice = NoticeRequest::default();
+        let mut report = TurnReport { result: Ok(String::new()), dispatched: Vec::new(), notice: None, run: None };
+        let stages = self.run_stages(&inbound, &session, context, &notice, &mut report);
+        let result = AssertUnwindSafe(stages).catch_unwind().await;
+        report.result = result.unwrap_or_else(|_| Err(TurnError::crashed("the turn")));
+        if let Err(error) = &report.result {
+            if *error == TurnError::Cancelled {
+                tracing::warn!(%session, "turn cancelled");
+            } else {
+                tracing::error!(%session, code = error.code().as_str(), %error, "turn failed");
             }
-            close_lifespan(&inbound, report.result.as_ref().err()).await;
-            TurnReport { notice: notice.text().map(str::to_owned), ..report }
-        };
-        AssertUnwindSafe(turn).catch_unwind().await.unwrap_or_else(|_| {
-            let (message, code) = ("the turn crashed".to_owned(), Some(ErrorCode::RunFailed.into()));
-            TurnReport::failed(TurnError::Run(RunError { message, code }), None)
-        })
+            self.hooks.notify_error(ErrorStage::Turn, error.to_report(), Some(inbound.clone()), &notice).await;
+        }
+        close_lifespan(&inbound, report.result.as_ref().err()).await;
+        TurnReport { notice: notice.text().map(str::to_owned), ..report }
     }
 
     async fn run_stages(
@@ -287,3 +283,7 @@ impl StageEventSink for StageEventRelay<'_> {
         self.target.emit(event).await;
     }
 }
+
+#[cfg(test)]
+#[path = "pipeline_tests.rs"]
+mod tests;

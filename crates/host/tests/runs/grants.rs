@@ -139,9 +139,9 @@ fn narrow_binding(binding: &Binding, by: &PermissionSet, origin: EventOrigin) ->
 }
 
 fn scope_strategy() -> impl Strategy<Value = EventScope> {
-    any::<[bool; 3]>().prop_map(|[is_trusted, has_actor, has_subject]| {
+    any::<[bool; 4]>().prop_map(|[is_trusted, names_terminal, has_actor, has_subject]| {
         let origin = if is_trusted { EventOrigin::Trusted } else { EventOrigin::Remote };
-        EventScope { origin, has_actor, has_subject }
+        EventScope { origin, names_terminal, has_actor, has_subject }
     })
 }
 
@@ -168,7 +168,7 @@ proptest! {
         prop_assert!(is_subset(&fewer_requested.may, &wide.may));
         let fewer_allowed = compute_grant(&permissions, &narrow_binding(&binding, &by, scope.origin), scope, &remote_tools());
         prop_assert!(is_subset(&fewer_allowed.may, &wide.may));
-        let no_scope = EventScope { origin: EventOrigin::Remote, has_actor: false, has_subject: false };
+        let no_scope = EventScope { origin: EventOrigin::Remote, names_terminal: false, has_actor: false, has_subject: false };
         let narrower_scope = compute_grant(&permissions, &binding, no_scope, &remote_tools());
         prop_assert!(is_subset(&narrower_scope.may, &wide.may) && narrower_scope.shell_commands <= wide.shell_commands);
         prop_assert!(narrower_scope.commands <= wide.commands);

@@ -39,7 +39,12 @@ fn run_record(id: &str, event: &str) -> RunRecord {
         grant: capstan_policy::compute_grant(
             &capstan_protocol::PermissionSet::all(),
             &capstan_policy::default_binding(),
-            capstan_policy::EventScope { origin: EventOrigin::Trusted, has_actor: false, has_subject: false },
+            capstan_policy::EventScope {
+                origin: EventOrigin::Trusted,
+                names_terminal: true,
+                has_actor: false,
+                has_subject: false,
+            },
             &capstan_protocol::AllowList::All,
         ),
         status: RunStatus::Running,
