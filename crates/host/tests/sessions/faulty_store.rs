@@ -1,4 +1,4 @@
-//! Store in memory that fails selected commits.
+//! Store in memory that fails selected commits, or writes between reads.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,12 +17,20 @@ type BatchRefusal = Box<dyn FnMut(&Batch) -> Option<StoreError> + Send>;
 pub struct FaultyStore {
     inner: MemoryStore,
     refusal: Mutex<BatchRefusal>,
+    /// Batches of a concurrent writer, one of which is committed after each read.
+    concurrent_batches: Mutex<Vec<Batch>>,
 }
 
 impl FaultyStore {
     /// Store that commits every batch.
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { inner: MemoryStore::new(), refusal: Mutex::new(Box::new(|_| None)) })
+        let refusal: BatchRefusal = Box::new(|_| None);
+        Arc::new(Self { inner: MemoryStore::new(), refusal: Mutex::new(refusal), concurrent_batches: Mutex::default() })
+    }
+
+    /// Commits one of these batches after each read of entries, last one first.
+    pub fn write_after_reads(&self, batches: Vec<Batch>) {
+        *self.concurrent_batches.lock().unwrap_or_else(PoisonError::into_inner) = batches;
     }
 
     /// Replaces the rule by which batches are refused.
@@ -60,7 +68,12 @@ impl JournalStore for FaultyStore {
     }
 
     async fn read(&self, tape: &TapeName, slice: &TapeSlice) -> Result<Vec<Entry>, StoreError> {
-        self.inner.read(tape, slice).await
+        let entries = self.inner.read(tape, slice).await;
+        let batch = self.concurrent_batches.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        if let Some(batch) = batch {
+            self.inner.commit(batch).await?;
+        }
+        entries
     }
 
     async fn verify(&self) -> Result<Vec<IntegrityProblem>, StoreError> {
