@@ -81,11 +81,12 @@ impl Runner for Agent {
 
     fn run(&self, context: RunContext, api: RunApi) -> ResultStream {
         let prompt = context.adapter.prompt.clone().unwrap_or_else(|| context.input.content());
-        // The command is read from the event: the prompt may start with a context header.
+        // The command is read from the input: the prompt may start with a context header.
+        let command_line = context.command_line().map(str::to_owned);
         let shell_commands = context.resources.grant.shell_commands;
         let handle = RunHandle { api, authority: context.resources.grant.may };
-        match context.event.command_line() {
-            Some(line) => run_command(line.to_owned(), shell_commands, handle),
+        match command_line {
+            Some(line) => run_command(line, shell_commands, handle),
             None => run_loop(max_steps(self.options, &context.config), prompt, handle),
         }
     }

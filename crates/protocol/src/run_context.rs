@@ -49,6 +49,14 @@ pub struct RunContext {
     pub metadata: JsonObject,
 }
 
+impl RunContext {
+    /// Line of the comma command that the run serves, if any. The input decides: a child run has the event of its parent
+    /// and serves its own prompt, which is no command.
+    pub fn command_line(&self) -> Option<&str> {
+        self.input.command_line().filter(|_| self.event.is_message())
+    }
+}
+
 /// Reason of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunTrigger {

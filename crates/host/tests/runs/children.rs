@@ -70,6 +70,25 @@ async fn k04_a_subagent_runs_on_a_fork_and_its_reply_is_the_tool_result() {
 }
 
 #[tokio::test]
+async fn k04_a_subagent_of_a_command_serves_its_prompt_and_not_the_command() {
+    let model = ScriptedModel::start(vec![ScriptedReply::text("three"), ScriptedReply::text("no reset")]).await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(tools_plugin(Vec::new)).start().await;
+    let served = conversation.send_message(",subagent prompt='count the files'").await;
+    assert_eq!(served.output, "three");
+    let child = child_run(&conversation, &served.run_id.unwrap()).await;
+    assert_eq!(child.status, RunStatus::Completed);
+    assert_eq!(list_runs(&conversation).await.len(), 2, "one run for the command and one for its subagent");
+    // A prompt is never a command, not even one that looks like the line of a person.
+    assert_eq!(conversation.send_message(",subagent ',tape.reset'").await.output, "no reset");
+    let prompts: Vec<String> = model.requests().iter().map(last_user_message).collect();
+    assert_eq!(prompts, ["count the files", "Task: ,tape.reset"]);
+    let entries = conversation.entries().await;
+    let commands = entries.iter().filter(|entry| entry.name() == Some("command"));
+    let lines: Vec<&str> = commands.map(|entry| entry.payload["data"]["raw"].as_str().unwrap()).collect();
+    assert_eq!(lines, ["subagent prompt='count the files'", "subagent ',tape.reset'"]);
+}
+
+#[tokio::test]
 async fn k04_a_subagent_has_only_the_tools_it_is_granted() {
     let model = ScriptedModel::start_with(|request, _| {
         match (last_user_message(request).contains("look"), ends_with_tool_result(request)) {

@@ -8,9 +8,11 @@ use capstan_hooks::contracts::{FnTool, Tool, ToolContext};
 use capstan_hooks::points::{BuildPrompt, ProvideTools, RunModel, RunModelStream};
 use capstan_host::testing::{ClosurePlugin, TestEnvironment};
 use capstan_protocol::{Event, JsonObject, ToolOutput};
+use capstan_tape::{Batch, EntryDraft};
 use capstan_testing::{ReplyBarrier, ScriptedReply};
 use serde_json::json;
 
+use crate::faulty_store::FaultyStore;
 use crate::scripted_conversation::{ScriptedConversation, SubmittedMessage, hold_tool_reply};
 use crate::support::{format_outcome, hold_tool_plugin};
 use crate::test_channel::TestChannel;
@@ -35,6 +37,30 @@ async fn t13_a_read_only_command_runs_concurrently_with_the_turn() {
         "the command is in no view"
     );
     conversation.finish().await;
+}
+
+#[tokio::test]
+async fn t13_tape_info_counts_the_entries_up_to_one_moment() {
+    let store = FaultyStore::new();
+    let environment = TestEnvironment::with_store(Arc::<FaultyStore>::clone(&store));
+    let conversation = environment.host().start().await;
+    conversation.send_message("hello").await;
+    let tape = conversation.tape().await;
+    let concurrent_batches = (0..20).map(|number| {
+        let mut batch = Batch::new();
+        batch.append(&tape, EntryDraft::event("mine", json!(number)));
+        batch
+    });
+    store.write_after_reads(concurrent_batches.collect());
+    let info = conversation.send_message(",tape.info").await.output;
+    let number_after = |label: &str| -> u64 {
+        let line = info.lines().find_map(|line| line.strip_prefix(label)).unwrap_or_else(|| panic!("{label}: {info}"));
+        line.trim_start_matches('#').parse().unwrap()
+    };
+    assert_eq!((number_after("anchors: "), info.contains("last anchor: session/start")), (1, true), "{info}");
+    let (last, since_anchor) = (number_after("last entry: "), number_after("entries since last anchor: "));
+    assert_eq!(since_anchor, last - 1, "the only anchor is entry 1: {info}");
+    conversation.stop().await.unwrap();
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Store in memory that fails selected commits.
+//! Store in memory that fails selected commits, or writes between reads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +19,8 @@ pub struct FaultyStore {
     inner: MemoryStore,
     refusal: Mutex<BatchRefusal>,
     panics_after_acceptance: AtomicBool,
+    /// Batches of a concurrent writer, one of which is committed after each read.
+    concurrent_batches: Mutex<Vec<Batch>>,
 }
 
 impl FaultyStore {
@@ -28,12 +30,18 @@ impl FaultyStore {
             inner: MemoryStore::new(),
             refusal: Mutex::new(Box::new(|_| None)),
             panics_after_acceptance: AtomicBool::new(false),
+            concurrent_batches: Mutex::default(),
         })
     }
 
     /// Panics, or not, after each commit that accepts an event.
     pub fn panic_after_acceptance(&self, panics: bool) {
         self.panics_after_acceptance.store(panics, Ordering::SeqCst);
+    }
+
+    /// Commits one of these batches after each read of entries, last one first.
+    pub fn write_after_reads(&self, batches: Vec<Batch>) {
+        *self.concurrent_batches.lock().unwrap_or_else(PoisonError::into_inner) = batches;
     }
 
     /// Replaces the rule by which batches are refused.
@@ -75,7 +83,12 @@ impl JournalStore for FaultyStore {
     }
 
     async fn read(&self, tape: &TapeName, slice: &TapeSlice) -> Result<Vec<Entry>, StoreError> {
-        self.inner.read(tape, slice).await
+        let entries = self.inner.read(tape, slice).await;
+        let batch = self.concurrent_batches.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        if let Some(batch) = batch {
+            self.inner.commit(batch).await?;
+        }
+        entries
     }
 
     async fn verify(&self) -> Result<Vec<IntegrityProblem>, StoreError> {

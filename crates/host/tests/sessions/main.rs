@@ -23,6 +23,7 @@ mod platform_actions;
 mod scripted_conversation;
 mod stop_deadline;
 mod store_failures;
+mod stream_order;
 mod support;
 mod test_channel;
 mod turn_limit;

@@ -92,6 +92,11 @@ impl TestChannel {
         self.sent.borrow().clone()
     }
 
+    /// Stream events shown so far.
+    pub fn shown(&self) -> Vec<StreamEvent> {
+        self.shown.borrow().clone()
+    }
+
     /// Waits until `count` messages were sent.
     pub async fn wait_until_sent(&self, count: usize) {
         self.sent.subscribe().wait_for(|sent| sent.len() >= count).await.expect("the channel exists");

@@ -135,14 +135,17 @@ impl MethodHandler for TapeInfo {
     async fn handle(run: &Arc<Run>, _: EmptyCall, _: CallPermit) -> Result<TapeSummary, ApiError> {
         let tapes = flushed_tapes(run).await?;
         let name = run.journal.tape();
-        let last_anchor =
-            tapes.read(name, &TapeSlice::last_anchor()).await.map_err(|error| store_api_error(&error))?.pop();
         let record = tapes.record(name).await.map_err(|error| store_api_error(&error))?;
-        let anchors = TapeSlice { kinds: vec![EntryKind::Anchor], ..TapeSlice::default() };
-        let since_anchor = TapeSlice { after: last_anchor.as_ref().map(|anchor| anchor.id), ..TapeSlice::default() };
+        let head = record.map(|record| record.head).unwrap_or_default();
+        // A command runs concurrently with a turn that writes: entries after the head are not counted.
+        let up_to_head = TapeSlice { up_to: Some(head), ..TapeSlice::default() };
+        let last_anchor = TapeSlice { up_to: Some(head), ..TapeSlice::last_anchor() };
+        let last_anchor = tapes.read(name, &last_anchor).await.map_err(|error| store_api_error(&error))?.pop();
+        let anchors = TapeSlice { kinds: vec![EntryKind::Anchor], ..up_to_head.clone() };
+        let since_anchor = TapeSlice { after: last_anchor.as_ref().map(|anchor| anchor.id), ..up_to_head };
         Ok(TapeSummary {
             name: name.clone(),
-            head: record.map(|record| record.head).unwrap_or_default(),
+            head,
             anchors: count_entries(run, anchors).await?,
             last_anchor: last_anchor.as_ref().and_then(Entry::name).map(str::to_owned),
             entries_since_last_anchor: count_entries(run, since_anchor).await?,

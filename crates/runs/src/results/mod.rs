@@ -34,6 +34,10 @@ pub(crate) fn runner_stream(run: Arc<Run>, mut from_api: mpsc::Receiver<StreamEv
                 Some(event) = from_api.recv() => yield event,
                 result = results.next() => {
                     let Some(result) = result else { break };
+                    // The poll that returned the result may also have finished calls: their events precede it.
+                    while let Ok(event) = from_api.try_recv() {
+                        yield event;
+                    }
                     for event in handle_result(&run, result).await {
                         yield event;
                     }

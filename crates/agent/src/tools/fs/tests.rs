@@ -189,6 +189,24 @@ fn a04_ambiguous_edit_is_refused_and_changes_nothing() {
 }
 
 #[test]
+fn a04_diff_of_several_changes_shows_each_line_once_and_as_written() {
+    let diff_of = |text: &str, old: &str, new: &str| {
+        let files = FileFixture::new().with_file("f", text);
+        let (path, old, new) = ("f".to_owned(), old.to_owned(), new.to_owned());
+        let all = FileEditArgs { path, old, new, replace_all: true };
+        output_text(edit_file(files.tool_context(&files.workspace()), &all)).unwrap()
+    };
+    assert_eq!(diff_of("hello\n", "l", "X"), "edited f in 2 places\n@@ line 1 @@\n-hello\n+heXXo");
+    assert_eq!(
+        diff_of("a b\nsame\nb a b\n", "b", "c"),
+        "edited f in 3 places\n@@ line 1 @@\n-a b\n+a c\n same\n@@ line 3 @@\n-b a b\n+c a c"
+    );
+    assert_eq!(diff_of("x\nx\n", "x\n", "y\n"), "edited f in 2 places\n@@ line 1 @@\n-x\n-x\n+y\n+y");
+    let many = diff_of("x x\n\nx\n\nx\n\nx x\n", "x", "y");
+    assert!(many.ends_with("\n@@ line 5 @@\n-x\n+y\n \n[2 more changes]"), "{many}");
+}
+
+#[test]
 fn x06_edit_that_would_exceed_the_size_limit_is_refused() {
     let text = "a".repeat(1 << 20);
     let files = FileFixture::new().with_file("a.txt", &text);
