@@ -41,7 +41,7 @@ fn event_name(event: &StreamEvent) -> &'static str {
 async fn t07_the_result_of_a_call_precedes_the_text_that_follows_it() {
     let channel = Arc::new(TestChannel::with_waiting_callers("wire"));
     let environment = TestEnvironment::in_memory();
-    let conversation = environment.host().channel(&channel).runner(PromptRunner).start().await;
+    let conversation = environment.host().channel(&channel).agent(PromptRunner).start().await;
     let served = conversation.serve(Event::message("wire", "1", "go")).await.unwrap();
     assert_eq!(served.output, "done");
     let shown: Vec<&str> = channel.shown().iter().map(event_name).collect();
