@@ -15,6 +15,9 @@ const UNNAMED_LOCK_GRACE: Duration = Duration::from_mins(1);
 /// Time within which a living process creates a removed lock file again, with a margin for a busy machine.
 const LOCK_FILE_RESTORE_GRACE: Duration = Duration::from_secs(10);
 
+/// Precision of the time in the name of a process, which is rounded down.
+const PROCESS_NAME_PRECISION: Duration = Duration::from_millis(1);
+
 /// The folder with the lock files of the processes of a home. Checks do not modify it.
 #[derive(Debug, Clone)]
 pub struct ProcessLiveness {
@@ -73,7 +76,8 @@ impl ProcessLiveness {
         // Some file systems do not record the creation time.
         let (Some(started), Ok(created)) = (process_start(process), folder.created()) else { return Some(false) };
         let is_recent = now.duration_since(created).is_ok_and(|age| age < LOCK_FILE_RESTORE_GRACE);
-        if started < created && is_recent { None } else { Some(false) }
+        let started_before = started + PROCESS_NAME_PRECISION < created;
+        if started_before && is_recent { None } else { Some(false) }
     }
 
     /// Returns true if a living process holds the lease.

@@ -148,8 +148,8 @@ mod tests {
         assert!(everything[0].starts_with("all of          models, tools, knowledge_bases, history, "));
         assert_eq!(everything[1], "none of         shell_commands");
         let nothing = format_grant(&grant_with_authority(PermissionSet::none()));
-        assert_eq!(nothing.len(), 1, "{nothing:?}");
-        assert!(nothing[0].starts_with("none of         models, tools, "));
+        assert_eq!((nothing.len(), nothing[0].as_str()), (2, "all of          commands"), "{nothing:?}");
+        assert!(nothing[1].starts_with("none of         models, tools, "));
     }
 
     #[test]
