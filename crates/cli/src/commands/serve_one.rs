@@ -53,11 +53,11 @@ pub(super) async fn serve_event(host: Host, event: impl Into<IncomingEvent>) -> 
     tokio::select! {
         served = &mut serving => return Ok(served?),
         error = store.wait_for_failure() => return Err(error.into()),
-        () = signals.next() => running.cancel_all_runs(),
+        _ = signals.next() => running.cancel_all_runs(),
     }
     tokio::select! {
         served = &mut serving => Ok(served?),
-        () = signals.next() => Err(TurnError::Cancelled.into()),
+        _ = signals.next() => Err(TurnError::Cancelled.into()),
         () = tokio::time::sleep(RUN_CANCEL_GRACE) => Err(TurnError::Cancelled.into()),
     }
 }
