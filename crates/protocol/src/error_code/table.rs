@@ -84,6 +84,9 @@ error_codes! {
     /// The binding does not grant the tool that a comma command calls.
     CommandDenied { id: "command-denied", exit: Failed, owner: Shared,
         hint: "add the tool to the resource_policy of the binding; `capstan bindings list` shows the bindings" }
+    /// A comma command ran and failed.
+    CommandFailed { id: "command-failed", exit: Failed, owner: Shared,
+        hint: "the output of the command says why; `capstan tape show SESSION` shows its record" }
     /// A comma command was called with invalid arguments.
     CommandInvalid { id: "command-invalid", exit: Failed, owner: Shared,
         hint: "`,help` shows the parameters of each command; quote arguments that contain spaces" }
