@@ -454,8 +454,9 @@ fn c01_failed_message_of_a_pipe_fails_the_command_after_the_rest_is_served() {
 }
 
 #[test]
-fn c01_invalid_model_is_rejected() {
+fn c01_invalid_model_and_reserved_session_are_rejected() {
     let fixture = CliFixture::new();
     fixture.capstan(&["chat", "--model", "nonsense"]).refused("usage", 2);
     fixture.capstan(&["chat", "--model", "openai:"]).refused("usage", 2);
+    fixture.capstan(&["chat", "--session-id", "system"]).refused("session-reserved", 2);
 }
