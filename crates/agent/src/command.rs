@@ -86,10 +86,10 @@ fn parse_arguments(text: &str, tool: &ToolSpec) -> Result<JsonObject, ApiError> 
     let mut seen_named = false;
     for word in words {
         let named_argument = word.split_once('=').filter(|(key, _)| parameters.iter().any(|known| known == key));
-        let (key, value) = match named_argument {
+        let (key, value) = match &named_argument {
             Some((key, value)) => {
                 seen_named = true;
-                (key.to_owned(), value.to_owned())
+                ((*key).to_owned(), (*value).to_owned())
             }
             None if seen_named => {
                 return Err(invalid_command_error(match word.split_once('=') {
@@ -98,7 +98,7 @@ fn parse_arguments(text: &str, tool: &ToolSpec) -> Result<JsonObject, ApiError> 
                 }));
             }
             None => match positions.next() {
-                Some(key) => ((*key).clone(), word),
+                Some(key) => ((*key).clone(), word.clone()),
                 None => {
                     return Err(invalid_command_error(format!(
                         "{} does not take another argument: {word:?}",
@@ -108,6 +108,14 @@ fn parse_arguments(text: &str, tool: &ToolSpec) -> Result<JsonObject, ApiError> 
             },
         };
         let value = coerce_argument(value, tool.parameters.pointer(&format!("/properties/{key}/type")));
+        let value = value.map_err(|MistypedArgument { text, expected }| {
+            // An unknown name was taken as a position.
+            let unknown_name = text.split_once('=').filter(|_| named_argument.is_none());
+            invalid_command_error(match unknown_name {
+                Some((name, _)) => format!("{} has no argument {name:?}", tool.name),
+                None => format!("the argument {key} of {} takes {expected}, not {text:?}", tool.name),
+            })
+        })?;
         if arguments.insert(key.clone(), value).is_some() {
             return Err(invalid_command_error(format!("the argument {key} is repeated")));
         }
@@ -115,17 +123,30 @@ fn parse_arguments(text: &str, tool: &ToolSpec) -> Result<JsonObject, ApiError> 
     Ok(arguments)
 }
 
-/// Converts `text` to the type named by the schema, if it parses as such; a schema names one type or a list of types.
-fn coerce_argument(text: String, kind: Option<&Value>) -> Value {
-    let is_text = match kind {
-        Some(Value::String(kind)) => kind == "string",
-        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "string"),
-        _ => true,
+/// Argument that is not of the type its tool expects.
+struct MistypedArgument {
+    text: String,
+    /// Name of the type.
+    expected: String,
+}
+
+/// Converts `text` to the type named by the schema; a schema names one type or a list of types. The tool itself checks
+/// the value.
+fn coerce_argument(text: String, kind: Option<&Value>) -> Result<Value, MistypedArgument> {
+    let kinds: Vec<&str> = match kind {
+        Some(Value::String(kind)) => vec![kind],
+        Some(Value::Array(kinds)) => kinds.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
     };
-    if is_text {
-        return Value::String(text);
+    if kinds.is_empty() || kinds.contains(&"string") {
+        return Ok(Value::String(text));
     }
-    serde_json::from_str(&text).unwrap_or(Value::String(text))
+    serde_json::from_str(&text).map_err(|_| {
+        let names: Vec<&str> = kinds.into_iter().filter(|kind| *kind != "null").collect();
+        let expected = names.join(" or ");
+        let article = if expected.starts_with(['a', 'i', 'o']) { "an" } else { "a" };
+        MistypedArgument { text, expected: format!("{article} {expected}") }
+    })
 }
 
 fn invalid_command_error(message: String) -> ApiError {
@@ -174,5 +195,8 @@ mod tests {
         assert!(refusal("path=a b").contains("follows a named argument"));
         assert!(refusal("a path=b").contains("repeated"));
         assert!(refusal("path=a bogus=b").contains("has no argument \"bogus\""));
+        assert_eq!(refusal("a bogus=1"), "fs.read has no argument \"bogus\"");
+        assert_eq!(refusal("a limit=abc"), "the argument limit of fs.read takes an integer, not \"abc\"");
+        assert_eq!(refusal("a abc"), "the argument limit of fs.read takes an integer, not \"abc\"");
     }
 }

@@ -86,6 +86,16 @@ impl CliChannel {
         std::mem::take(&mut self.lock().notices)
     }
 
+    /// Ends the output of a turn. Text that a cancelled run has shown ends its line, and is no beginning of the next
+    /// reply.
+    pub fn end_turn(&self) {
+        let mut state = self.lock();
+        if state.shown_text.drain().any(|(_, text)| !text.is_empty()) {
+            // A lost line ending is not a failure.
+            let _unwritten = writeln!(state.printer.replies).and_then(|()| state.printer.replies.flush());
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, CliState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -74,6 +74,17 @@ async fn c01_streamed_reply_is_not_shown_twice() {
 }
 
 #[tokio::test]
+async fn c01_text_of_a_cancelled_run_is_no_part_of_the_next_reply() {
+    let terminal = CliHarness::new();
+    terminal.stream_deltas(&["You said: a "]).await;
+    terminal.cli.end_turn();
+    terminal.stream_deltas(&["You said: next"]).await;
+    terminal.cli.send(&terminal.reply("You said: next")).await.unwrap();
+    terminal.cli.end_turn();
+    assert_eq!(terminal.replies.text(), "You said: a \nYou said: next\n");
+}
+
+#[tokio::test]
 async fn c01_reply_that_differs_from_the_stream_is_shown_in_full() {
     let terminal = CliHarness::new();
     terminal.stream_deltas(&["hello"]).await;

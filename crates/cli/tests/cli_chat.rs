@@ -2,13 +2,15 @@
 
 mod cli_support;
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
-use cli_support::{CTRL_C, CTRL_D, CliFixture, ENTER, TerminalSession, entries_of_kind};
+use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply, send_signal};
+use cli_support::{
+    BinaryOutput, CTRL_C, CTRL_D, CliFixture, ENTER, TerminalSession, entries_of_kind, wait_for_barrier,
+};
 use serde_json::json;
 
 fn open_chat(fixture: &CliFixture, arguments: &[&str]) -> TerminalSession {
@@ -352,6 +354,78 @@ fn c01_dumb_terminal_gets_a_chat_line_by_line() {
 }
 
 #[test]
+fn c01_ctrl_c_at_a_dumb_terminal_cancels_the_run_and_the_chat_continues() {
+    let barrier = ReplyBarrier::new();
+    let server = ScriptedModel::start_blocking(vec![
+        ScriptedReply::text("One two three.").with_barrier(&barrier),
+        ScriptedReply::text("Again."),
+    ]);
+    let fixture = CliFixture::with_model(&server).set("TERM", "dumb");
+    let screen = open_chat(&fixture, &[]);
+    let has_prompt = |screen: &str| screen_rows(screen).last() == Some(&">");
+    screen.wait("a prompt", has_prompt);
+    screen.send("hello\r");
+    screen.wait_for("One");
+    screen.send(CTRL_C);
+    let cancelled = screen.wait("a prompt on a line of its own", has_prompt);
+    assert!(cancelled.contains("error[run-cancelled]"), "before the next message is typed: {cancelled}");
+    screen.send("next\r");
+    screen.wait("the reply and a prompt", |screen| screen.contains("Again.") && has_prompt(screen));
+    assert_eq!(screen.raw().matches("Again.").count(), 1, "{:?}", screen.raw());
+    screen.send(CTRL_C);
+    assert_eq!(screen.wait_for_exit(), Some(0), "without a run ctrl-c leaves");
+    assert_eq!(fixture.outcomes(), (2, 0));
+}
+
+#[test]
+fn x01_signal_without_a_run_ends_the_chat_without_an_error() {
+    let fixture = CliFixture::new();
+    let screen = open_chat(&fixture, &[]);
+    screen.wait("a prompt", |screen| screen.lines().any(|line| line.starts_with('›')));
+    send_signal(screen.id(), "TERM");
+    assert_eq!(screen.wait_for_exit(), Some(0));
+}
+
+#[test]
+fn x01_interrupted_chat_of_a_script_does_not_report_a_cancelled_run() {
+    let fixture = CliFixture::new();
+    let mut command = fixture.command(&["chat"]);
+    let mut chat = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    chat.stdin.as_mut().unwrap().write_all(b",echo ready\n").unwrap();
+    let mut reply = [0; 6];
+    chat.stdout.as_mut().unwrap().read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"ready\n");
+    while fixture.outcomes() != (1, 0) {
+        std::thread::yield_now();
+    }
+    send_signal(chat.id(), "INT");
+    let stdin = chat.stdin.take();
+    let output = BinaryOutput::from(chat.wait_with_output().unwrap()).failed("host-stopping", 130);
+    drop(stdin);
+    assert!(!output.stderr.contains("run was cancelled"), "{output:?}");
+}
+
+#[test]
+fn c01_run_cancelled_by_another_process_does_not_end_the_chat_of_a_script() {
+    let barrier = ReplyBarrier::new();
+    let server = ScriptedModel::start_blocking(vec![
+        ScriptedReply::text("One two three.").with_barrier(&barrier),
+        ScriptedReply::text("Again."),
+    ]);
+    let fixture = CliFixture::with_model(&server);
+    let mut command = fixture.command(&["chat"]);
+    let mut chat = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    chat.stdin.take().unwrap().write_all(b"hello\nnext\n").unwrap();
+    wait_for_barrier(&barrier);
+    let run = fixture.capstan(&["runs", "list", "--json"]).json()[0]["run_id"].as_str().unwrap().to_owned();
+    fixture.capstan(&["runs", "cancel", &run]).succeeded();
+    let output = BinaryOutput::from(chat.wait_with_output().unwrap()).failed("run-cancelled", 130);
+    assert_eq!(output.stdout, "One \nAgain.\n", "{output:?}");
+    assert!(output.stderr.contains("1 of 2 messages failed"), "{output:?}");
+    assert_eq!(fixture.outcomes(), (2, 0));
+}
+
+#[test]
 fn c01_each_line_of_a_pipe_is_a_message_with_a_plain_text_reply() {
     let fixture = CliFixture::new();
     let output = fixture.capstan_with_input(&["chat"], b"hello\n\n,echo a command\r\nlast");
@@ -380,8 +454,9 @@ fn c01_failed_message_of_a_pipe_fails_the_command_after_the_rest_is_served() {
 }
 
 #[test]
-fn c01_invalid_model_is_rejected() {
+fn c01_invalid_model_and_reserved_session_are_rejected() {
     let fixture = CliFixture::new();
     fixture.capstan(&["chat", "--model", "nonsense"]).refused("usage", 2);
     fixture.capstan(&["chat", "--model", "openai:"]).refused("usage", 2);
+    fixture.capstan(&["chat", "--session-id", "system"]).refused("session-reserved", 2);
 }

@@ -48,8 +48,11 @@ fn a03_comma_command_runs_a_tool_and_is_recorded_as_a_command() {
 #[test]
 fn a03_failed_command_is_reported_and_an_invalid_one_rejected() {
     let fixture = CliFixture::new();
-    let output = fixture.capstan(&["run", ",exit 3"]);
+    let output = fixture.capstan(&["run", ",exit 3", "--event-id", "e1"]).failed("command-failed", 1);
     assert!(output.stdout.contains("exited with code 3"), "{output:?}");
+    let repeated = fixture.capstan(&["run", ",exit 3", "--event-id", "e1", "--json"]).failed("command-failed", 1);
+    let repeated: Value = serde_json::from_str(&repeated.stdout).unwrap();
+    assert_eq!((&repeated["outcome"], &repeated["error"]["code"]), (&json!("replied"), &json!("command-failed")));
     fixture.capstan(&["run", ",fs.read 'open"]).refused("command-invalid", 1);
     let entries = fixture.entries();
     assert_eq!(entries_of_kind(&entries, "message"), Vec::<&Value>::new());

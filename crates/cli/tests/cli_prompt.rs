@@ -103,7 +103,9 @@ fn a05_skill_is_loaded_by_its_tool_and_by_mention() {
         sent_text.starts_with("use $release-notes for v2\n\n<skill") && sent_text.contains("\nBe brief.\n</skill>"),
         "{sent_text}"
     );
-    let none = fixture.capstan(&["run", ",skill nothing"]).stdout;
+    let listed = fixture.capstan(&["run", ",skill"]).data();
+    assert!(listed.starts_with("release-notes: ") && listed.contains("\nskill-creator: "), "{listed}");
+    let none = fixture.capstan(&["run", ",skill nothing"]).failed("command-failed", 1).stdout;
     assert!(none.contains("there is no skill \"nothing\"") && none.contains("release-notes, skill-creator"), "{none}");
 }
 

@@ -69,6 +69,18 @@ fn g06_help_of_state() {
 }
 
 #[test]
+fn g06_refused_arguments_are_named() {
+    let fixture = CliFixture::new();
+    let space = set_state(&fixture, AGENT_NAMESPACE, "mood", r#""calm""#);
+    let short = fixture.capstan(&["state", "show", &space[..3]]).refused("state-unknown", 2);
+    assert!(short.stderr.contains("at least 4 characters"), "{short:?}");
+    let unknown = fixture.capstan(&["state", "set", r#"["builtin:agent","nope","x"]"#, "k", "1"]);
+    let unknown = unknown.refused("state-invalid", 2);
+    assert!(unknown.stderr.contains("is not a namespace") && !unknown.stderr.contains("value cannot"), "{unknown:?}");
+    fixture.capstan(&["state", "list", "--scope", "nope"]).refused("usage", 2);
+}
+
+#[test]
 fn g06_changes_are_recorded_on_the_system_tape_without_values() {
     let fixture = CliFixture::new();
     let space = set_state(&fixture, AGENT_NAMESPACE, "mood", r#""very-calm""#);

@@ -114,6 +114,8 @@ fn backup_replaces_nothing_without_force() {
     let backup = format!("{folder}/b.db");
     std::fs::write(&backup, "precious").unwrap();
     fixture.capstan(&["store", "backup", &backup]).refused("backup-exists", 2);
+    fixture.capstan(&["store", "backup", "-"]).refused("usage", 2);
+    assert!(!fixture.workspace().join("-").exists());
     assert_eq!(std::fs::read_to_string(&backup).unwrap(), "precious");
     // SQLite would apply a log of the replaced file to the new one.
     std::fs::write(format!("{backup}-wal"), "of another file").unwrap();

@@ -3,7 +3,7 @@
 mod cli_support;
 
 use capstan_testing::{ScriptedModel, ScriptedReply};
-use cli_support::{CliFixture, bub_sample_lines, bub_sample_path, entries_of_kind, entry_ids, tape_name};
+use cli_support::{CliFixture, bub_sample_lines, bub_sample_path, entries_of_kind, entry_ids, make_pipe, tape_name};
 use serde_json::{Value, json};
 
 fn sample_path() -> String {
@@ -104,6 +104,26 @@ fn p12_complete_last_line_without_newline_is_not_torn() {
     let fixture = CliFixture::new();
     let path = fixture.file("no-newline.jsonl", bub_sample_lines().join("\n"));
     assert_eq!(fixture.capstan(&["tape", "export", &path]).lines(), bub_sample_lines());
+}
+
+#[test]
+fn x05_only_a_regular_file_is_read_as_a_tape() {
+    let fixture = CliFixture::new();
+    let pipe = fixture.workspace().join("pipe.jsonl");
+    make_pipe(&pipe);
+    let pipe = pipe.display().to_string();
+    let folder = fixture.workspace().display().to_string();
+    // Any of these may have no end: /dev/zero in place of /dev/null would fill the memory.
+    for arguments in [
+        vec!["tape", "import", "/dev/null", "--name", "x"],
+        vec!["tape", "show", "/dev/null"],
+        vec!["tape", "show", &pipe],
+        vec!["tape", "import", &pipe],
+        vec!["tape", "show", &folder],
+    ] {
+        let output = fixture.capstan(&arguments).refused("tape-file-unreadable", 2);
+        assert!(output.stderr.contains("is not a regular file"), "{output:?}");
+    }
 }
 
 #[test]

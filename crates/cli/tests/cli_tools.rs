@@ -28,7 +28,7 @@ fn wait_for_process_exit(pid: &str) {
 #[test]
 fn a04_files_are_written_edited_and_read() {
     let fixture = CliFixture::new();
-    assert_eq!(run_message(&fixture, ",fs.write notes/a.txt 'one two'"), "created notes/a.txt (1 lines, 7 bytes)\n");
+    assert_eq!(run_message(&fixture, ",fs.write notes/a.txt 'one two'"), "created notes/a.txt (1 line, 7 bytes)\n");
     let edited = run_message(&fixture, ",fs.edit notes/a.txt two three");
     assert_eq!(edited, "edited notes/a.txt\n@@ line 1 @@\n-one two\n+one three\n");
     assert_eq!(run_message(&fixture, ",fs.read notes/a.txt"), "one three\n");

@@ -39,9 +39,13 @@ impl PathBounds {
         let root = workspace.canonicalize().map_err(|error| path_error(path, &error))?;
         let resolved = resolve_links(&root.join(path)).map_err(|reason| ToolError::new(format!("{path}: {reason}")))?;
         let allowed = self.extra_roots.iter().filter_map(|root| root.canonicalize().ok());
+        // The path itself may look as if it were inside.
+        let is_plain = !Path::new(path).components().any(|part| part == Component::ParentDir);
+        let has_link = is_plain && root.join(path).starts_with(&root);
         let root = std::iter::once(root).chain(allowed).find(|root| resolved.starts_with(root));
         let Some(root) = root else {
-            return Err(ToolError::new(format!("{path} is outside the workspace and the allowed paths")));
+            let via = if has_link { " leads through a link, and its target" } else { "" };
+            return Err(ToolError::new(format!("{path}{via} is outside the workspace and the allowed paths")));
         };
         let canonical = |dir: &PathBuf| dir.canonicalize().unwrap_or_else(|_| dir.clone());
         if self.denied.iter().map(canonical).any(|denied| resolved.starts_with(denied)) {

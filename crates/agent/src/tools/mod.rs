@@ -77,3 +77,9 @@ pub(crate) fn built_in_tools(options: &ToolOptions, skills: &SkillDirs) -> Vec<A
 fn all_names<O: ResourceOperation>(operations: OperationSet<O>) -> ResourceAccess<O> {
     ResourceAccess { names: AllowList::All, operations }
 }
+
+/// A count with its noun, such as `1 line` and `2 lines`.
+fn count_noun(count: impl Into<u128>, noun: &str) -> String {
+    let count = count.into();
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}

@@ -11,18 +11,22 @@ use crate::skills::SkillDirs;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SkillArgs {
-    /// Name of the skill.
-    name: String,
+    /// Name of the skill; without it, the skills are listed.
+    name: Option<String>,
 }
 
 pub(super) fn tool(skill_dirs: SkillDirs) -> FnTool {
-    let description = "Loads the instructions of a skill.";
+    let description = "Loads the instructions of a skill, or lists the skills.";
     typed_tool("skill", description, move |arguments: SkillArgs, context: ToolContext| {
         let skill_dirs = skill_dirs.clone();
         async move {
             let work = tokio::task::spawn_blocking(move || skill_dirs.find(&context.workspace));
             let catalog = work.await.map_err(|error| ToolError::new(error.to_string()))?;
-            let name = arguments.name.trim().trim_start_matches('$');
+            let Some(name) = &arguments.name else {
+                let lines = catalog.skills.iter().map(|skill| format!("{}: {}", skill.name, skill.description));
+                return Ok(ToolOutput::ok(lines.collect::<Vec<_>>().join("\n")));
+            };
+            let name = name.trim().trim_start_matches('$');
             if let Some(skill) = catalog.skill(name) {
                 return Ok(ToolOutput::ok(skill.instructions()));
             }

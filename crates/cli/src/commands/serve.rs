@@ -48,7 +48,7 @@ pub(crate) async fn serve(context: CommandContext<'_>, arguments: ServeArgs) -> 
     host.listen(&names).await;
     let (failures, mut is_signalled) = tokio::select! {
         failures = wait_for_channels(&host) => (failures, false),
-        () = signals.next() => (Vec::new(), true),
+        _ = signals.next() => (Vec::new(), true),
         // No more writes are possible: callers are notified, and the next start recovers unsettled events.
         error = monitored_store.wait_for_failure() => {
             abort_with_notices(host).await;
@@ -66,7 +66,7 @@ pub(crate) async fn serve(context: CommandContext<'_>, arguments: ServeArgs) -> 
         tokio::select! {
             stopped = &mut stopping => break stopped?,
             // No event is lost: the next start recovers unsettled ones.
-            () = signals.next() => {
+            _ = signals.next() => {
                 if std::mem::replace(&mut is_signalled, true) {
                     return Err(TurnError::Cancelled.into());
                 }

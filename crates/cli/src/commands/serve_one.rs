@@ -7,8 +7,9 @@ use capstan_channels::CliChannel;
 use capstan_hooks::HookRuntime;
 use capstan_hooks::contracts::Channel;
 use capstan_hooks::points::ProvideChannels;
-use capstan_host::{Host, IncomingEvent, ServedEvent};
-use capstan_protocol::{ChannelName, ErrorCode, ExitClass, Outcome};
+use capstan_host::{Host, HostError, IncomingEvent, ServedEvent};
+use capstan_protocol::{ChannelName, ErrorCode, ExitClass, Outcome, truncate_bytes};
+use capstan_tape::{CommandEnd, CommandStatus};
 use capstan_turn::{RunError, TurnError};
 use serde_json::json;
 
@@ -16,6 +17,8 @@ use super::print_json;
 use super::signals::TerminationSignals;
 use crate::CommandError;
 
+/// Maximum length of a command's name in error messages, in bytes.
+const MAX_SHOWN_COMMAND_BYTES: usize = 80;
 /// Time a cancelled run gets to end.
 pub(super) const RUN_CANCEL_GRACE: Duration = Duration::from_secs(5);
 
@@ -32,16 +35,53 @@ pub(super) fn check_channel(hooks: &HookRuntime, name: &ChannelName) -> Result<(
     Err(CommandError::new(ErrorCode::ChannelElsewhere, message))
 }
 
+/// Result of a served event, and the comma command that failed in it.
+pub(super) struct ServedOutcome {
+    served: ServedEvent,
+    /// First word of a command that ran and failed.
+    failed_command: Option<String>,
+}
+
+impl From<ServedEvent> for ServedOutcome {
+    fn from(served: ServedEvent) -> Self {
+        Self { served, failed_command: None }
+    }
+}
+
+impl ServedOutcome {
+    /// Adds the result of the command that the event's run executed. A duplicate has the result of the first submission.
+    async fn read_command(host: &Host, served: ServedEvent) -> Result<Self, HostError> {
+        let end = match &served.run_id {
+            Some(run_id) => host.command_end(run_id).await?,
+            None => None,
+        };
+        let failed = end.filter(|end| end.status == CommandStatus::Error);
+        let first_word = |end: CommandEnd| end.raw.split_whitespace().next().unwrap_or_default().to_owned();
+        Ok(Self { failed_command: failed.map(first_word), served })
+    }
+
+    /// The error of a command that replied with its failure.
+    fn command_error(&self) -> Option<CommandError> {
+        let mut name = self.failed_command.clone().filter(|_| self.served.error.is_none())?;
+        truncate_bytes(&mut name, MAX_SHOWN_COMMAND_BYTES, "…");
+        Some(CommandError::new(ErrorCode::CommandFailed, format!("the command {name} failed")))
+    }
+}
+
 /// Serves an event and stops the host.
 ///
 /// The first signal cancels the run and waits up to [`RUN_CANCEL_GRACE`] for its outcome to be recorded and its reply to be
 /// read. A second signal forces exit.
-pub(super) async fn serve_event(host: Host, event: impl Into<IncomingEvent>) -> Result<ServedEvent, CommandError> {
+pub(super) async fn serve_event(host: Host, event: impl Into<IncomingEvent>) -> Result<ServedOutcome, CommandError> {
     let mut signals = TerminationSignals::watch();
     let (running, event) = (host.clone(), event.into());
     let store = Arc::clone(host.tapes().store());
     let serving = async move {
-        let served = host.serve(event).await;
+        let is_command = event.event.command_line().is_some();
+        let served = match host.serve(event).await {
+            Ok(served) if is_command => ServedOutcome::read_command(&host, served).await,
+            served => served.map(ServedOutcome::from),
+        };
         match &served {
             // The waiting caller has been notified, and no other work is worth waiting for.
             Err(_) => host.abort().await?,
@@ -53,11 +93,11 @@ pub(super) async fn serve_event(host: Host, event: impl Into<IncomingEvent>) -> 
     tokio::select! {
         served = &mut serving => return Ok(served?),
         error = store.wait_for_failure() => return Err(error.into()),
-        () = signals.next() => running.cancel_all_runs(),
+        _ = signals.next() => running.cancel_all_runs(),
     }
     tokio::select! {
         served = &mut serving => Ok(served?),
-        () = signals.next() => Err(TurnError::Cancelled.into()),
+        _ = signals.next() => Err(TurnError::Cancelled.into()),
         () = tokio::time::sleep(RUN_CANCEL_GRACE) => Err(TurnError::Cancelled.into()),
     }
 }
@@ -74,13 +114,16 @@ pub(super) enum PrintMode {
 /// Maps the outcome of an event to the result of the command. Fails if the event failed, now or when it was submitted
 /// before, or if its reply was not delivered.
 pub(super) fn finish_command(
-    served: ServedEvent,
+    outcome: impl Into<ServedOutcome>,
     notices: Vec<String>,
     print_mode: PrintMode,
 ) -> Result<(), CommandError> {
+    let outcome = outcome.into();
+    let command_error = outcome.command_error();
     if print_mode == PrintMode::Json {
-        print_json(&served_to_json(&served))?;
+        print_json(&outcome_to_json(&outcome, command_error.as_ref()))?;
     }
+    let ServedOutcome { served, .. } = outcome;
     if let Some(error) = served.error {
         return Err(error.into());
     }
@@ -89,7 +132,8 @@ pub(super) fn finish_command(
     } else if served.run_id.is_none() && served.outcome == Some(Outcome::Silent) {
         stderr_line!("no enabled binding matches the event; `capstan bindings list` lists the bindings");
     }
-    report_delivery(notices, &served.delivery_errors)
+    report_delivery(notices, &served.delivery_errors)?;
+    command_error.map_or(Ok(()), Err)
 }
 
 /// Prints notices to standard error, and fails if the reply was not delivered.
@@ -120,7 +164,8 @@ fn repeat_outcome(outcome: Option<Outcome>) -> Result<(), CommandError> {
     }
 }
 
-fn served_to_json(served: &ServedEvent) -> serde_json::Value {
+fn outcome_to_json(outcome: &ServedOutcome, command_error: Option<&CommandError>) -> serde_json::Value {
+    let served = &outcome.served;
     let mut object = json!({
         "session_id": served.session,
         "run_id": served.run_id,
@@ -134,6 +179,9 @@ fn served_to_json(served: &ServedEvent) -> serde_json::Value {
     }
     if !served.delivery_errors.is_empty() {
         object["undelivered"] = json!(served.delivery_errors);
+    }
+    if let Some(error) = command_error {
+        object["error"] = json!({ "code": error.code, "message": error.message });
     }
     match (&served.error, &served.outcome) {
         (Some(error), _) => object["error"] = json!({ "code": error.code(), "message": error.public_message() }),
@@ -151,7 +199,11 @@ mod tests {
     use capstan_host::ServedEvent;
     use capstan_protocol::{ErrorCode, Outcome};
 
-    use super::{PrintMode, finish_command, served_to_json};
+    use super::{PrintMode, ServedOutcome, finish_command, outcome_to_json};
+
+    fn served_to_json(served: &ServedEvent) -> serde_json::Value {
+        outcome_to_json(&ServedOutcome::from(served.clone()), None)
+    }
 
     fn served_with_outcome(outcome: Outcome) -> ServedEvent {
         ServedEvent {
@@ -175,6 +227,19 @@ mod tests {
         assert_eq!(served_to_json(&lost)["undelivered"][0], "no listener");
         let failure = finish_command(lost, Vec::new(), PrintMode::Nothing).unwrap_err();
         assert_eq!(failure.code, ErrorCode::ReplyUndelivered);
+    }
+
+    #[test]
+    fn a03_failed_command_fails_the_process_and_its_event_is_replied() {
+        let served = served_with_outcome(Outcome::Replied { text: "[exited with code 1]".to_owned() });
+        let outcome = || ServedOutcome { served: served.clone(), failed_command: Some("false".to_owned()) };
+        let failure = finish_command(outcome(), Vec::new(), PrintMode::Nothing).unwrap_err();
+        assert_eq!(
+            (failure.code.clone(), failure.message.as_str()),
+            (ErrorCode::CommandFailed.into(), "the command false failed")
+        );
+        let json = outcome_to_json(&outcome(), Some(&failure));
+        assert_eq!((&json["outcome"], &json["error"]["code"]), (&"replied".into(), &"command-failed".into()));
     }
 
     #[test]

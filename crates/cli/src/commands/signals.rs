@@ -2,6 +2,15 @@
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+/// A signal that ends a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TerminationSignal {
+    /// SIGINT: ctrl-c at a terminal.
+    Interrupt,
+    /// SIGTERM or SIGHUP.
+    Terminate,
+}
+
 /// SIGINT, SIGTERM and SIGHUP: from the terminal, a supervisor, or a closing terminal. No signal is missed after
 /// [`TerminationSignals::watch`].
 pub(super) struct TerminationSignals {
@@ -22,11 +31,11 @@ impl TerminationSignals {
     }
 
     /// Waits for the next signal.
-    pub(super) async fn next(&mut self) {
+    pub(super) async fn next(&mut self) -> TerminationSignal {
         tokio::select! {
-            () = recv_signal(&mut self.interrupt) => {}
-            () = recv_signal(&mut self.terminate) => {}
-            () = recv_signal(&mut self.hangup) => {}
+            () = recv_signal(&mut self.interrupt) => TerminationSignal::Interrupt,
+            () = recv_signal(&mut self.terminate) => TerminationSignal::Terminate,
+            () = recv_signal(&mut self.hangup) => TerminationSignal::Terminate,
         }
     }
 }

@@ -188,6 +188,17 @@ fn describe_toml_error(text: &str, error: &toml::de::Error) -> String {
     }
 }
 
+/// Describes an invalid value. The messages of the standard library about numbers speak of digits and strings.
+fn describe_parse_error<E: fmt::Display + 'static>(error: &E) -> String {
+    use std::num::IntErrorKind;
+    let number_error = (error as &dyn std::any::Any).downcast_ref::<std::num::ParseIntError>();
+    match number_error.map(std::num::ParseIntError::kind) {
+        Some(IntErrorKind::PosOverflow) => "the number is too large".to_owned(),
+        Some(_) => "expected a whole number of at least 0".to_owned(),
+        None => error.to_string(),
+    }
+}
+
 /// The password in a URL, if the value is a URL with one.
 fn url_password(value: &str) -> Option<&str> {
     let (_, rest) = value.split_once("://")?;
@@ -261,12 +272,12 @@ impl ConfigLayers {
     }
 
     /// Effective value, parsed.
-    pub(super) fn parsed<T: FromStr<Err: fmt::Display>>(&self, key: &str) -> Result<Option<T>, ConfigError> {
+    pub(super) fn parsed<T: FromStr<Err: fmt::Display + 'static>>(&self, key: &str) -> Result<Option<T>, ConfigError> {
         let Some((value, _)) = self.find(key) else { return Ok(None) };
-        value.parse().map(Some).map_err(|error: T::Err| self.invalid_error(key, &error.to_string()))
+        value.parse().map(Some).map_err(|error: T::Err| self.invalid_error(key, &describe_parse_error(&error)))
     }
 
-    pub(super) fn required<T: FromStr<Err: fmt::Display>>(&self, key: &str) -> Result<T, ConfigError> {
+    pub(super) fn required<T: FromStr<Err: fmt::Display + 'static>>(&self, key: &str) -> Result<T, ConfigError> {
         self.parsed(key)?.ok_or_else(|| ConfigError::missing(key))
     }
 
@@ -321,7 +332,7 @@ impl ConfigLayers {
     }
 
     /// An optional number, at least 1.
-    pub(super) fn optional_positive<T: FromStr<Err: fmt::Display> + PartialOrd + From<u8>>(
+    pub(super) fn optional_positive<T: FromStr<Err: fmt::Display + 'static> + PartialOrd + From<u8>>(
         &self,
         key: &str,
     ) -> Result<Option<T>, ConfigError> {
@@ -329,7 +340,7 @@ impl ConfigLayers {
     }
 
     /// A number, at least 1.
-    pub(super) fn required_positive<T: FromStr<Err: fmt::Display> + PartialOrd + From<u8>>(
+    pub(super) fn required_positive<T: FromStr<Err: fmt::Display + 'static> + PartialOrd + From<u8>>(
         &self,
         key: &str,
     ) -> Result<T, ConfigError> {

@@ -69,7 +69,7 @@ pub(super) fn required_in_range<T>(
     bounds: RangeInclusive<T>,
 ) -> Result<T, ConfigError>
 where
-    T: FromStr<Err: std::fmt::Display> + PartialOrd + std::fmt::Display,
+    T: FromStr<Err: std::fmt::Display + 'static> + PartialOrd + std::fmt::Display,
 {
     let number: T = layers.required(key)?;
     if bounds.contains(&number) {

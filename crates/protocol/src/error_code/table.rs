@@ -84,6 +84,9 @@ error_codes! {
     /// The binding does not grant the tool that a comma command calls.
     CommandDenied { id: "command-denied", exit: Failed, owner: Shared,
         hint: "add the tool to the resource_policy of the binding; `capstan bindings list` shows the bindings" }
+    /// A comma command ran and failed.
+    CommandFailed { id: "command-failed", exit: Failed, owner: Shared,
+        hint: "the output of the command says why; `capstan tape show SESSION` shows its record" }
     /// A comma command was called with invalid arguments.
     CommandInvalid { id: "command-invalid", exit: Failed, owner: Shared,
         hint: "`,help` shows the parameters of each command; quote arguments that contain spaces" }
@@ -176,7 +179,7 @@ error_codes! {
         hint: "set a key that the provider accepts; `capstan config show` prints the origin of the current one" }
     /// The provider or the model does not exist.
     ModelUnknown { id: "model-unknown", exit: Failed, owner: Shared,
-        hint: "check that CAPSTAN_MODEL names a model of the provider, and check CAPSTAN_API_BASE; see docs/models.md" }
+        hint: "check that CAPSTAN_MODEL names a known provider and one of its models, and check CAPSTAN_API_BASE; see docs/models.md" }
     /// The provider cannot be reached, or another server answered at its address.
     ModelUnreachable { id: "model-unreachable", exit: Failed, owner: Shared,
         hint: "check the network and CAPSTAN_API_BASE; CAPSTAN_MODEL=demo: works without either" }
@@ -224,7 +227,7 @@ error_codes! {
         hint: "run `capstan runs list` to see the runs" }
     /// The binding names a runner that no plugin provides.
     RunnerUnknown { id: "runner-unknown", exit: Failed, owner: Host,
-        hint: "run `capstan hooks` to see which plugins provide runners" }
+        hint: "run `capstan runners list` to see the runners; a plugin may be missing in this binary" }
     /// Another process is using the session.
     SessionBusy { id: "session-busy", exit: Failed, owner: Host,
         hint: "wait for the other process, or use another session" }
@@ -245,7 +248,7 @@ error_codes! {
         hint: "remove other keys first, or raise the limits in the state_policy of the binding" }
     /// No state namespace or key matches, or an abbreviated id is ambiguous.
     StateUnknown { id: "state-unknown", exit: Usage, owner: Shared,
-        hint: "run `capstan state list` to see the namespaces, and `capstan state show SPACE` to see the keys of one" }
+        hint: "run `capstan state list` to see the namespaces, and `capstan state show NAMESPACE` to see the keys of one" }
     /// Another process kept the database locked for too long.
     StoreBusy { id: "store-busy", exit: Store, owner: Store,
         hint: "end the process that keeps the database locked (`fuser` names it), then try again" }
@@ -305,7 +308,7 @@ error_codes! {
         hint: "run `capstan tape list` to see the tapes; a session id or a path to a .jsonl file works too" }
     /// The command line is invalid.
     Usage { id: "usage", exit: Usage, owner: Shared,
-        hint: "run `capstan --help` for the usage" }
+        hint: "run `capstan --help` for usage" }
     /// The workspace directory cannot be used.
     WorkspaceMissing { id: "workspace-missing", exit: Usage, owner: Shared,
         hint: "pass an existing directory with --workspace, or omit it to use the current one" }

@@ -67,7 +67,8 @@ impl StateAdmin {
     pub async fn find(&self, wanted: &str) -> Result<NamespaceSummary, StateAdminError> {
         let unknown = || StateAdminError::UnknownNamespace { wanted: wanted.to_owned() };
         if wanted.len() < MIN_NAMESPACE_ID_LEN {
-            return Err(unknown());
+            let (wanted, min_len) = (wanted.to_owned(), MIN_NAMESPACE_ID_LEN);
+            return Err(StateAdminError::ShortNamespaceId { wanted, min_len });
         }
         let mut found: Vec<NamespaceSummary> = self.list().await?;
         found.retain(|summary| summary.namespace.id().starts_with(wanted));

@@ -13,6 +13,15 @@ pub enum StateAdminError {
         /// The requested id.
         wanted: String,
     },
+    /// The prefix of a namespace id is too short.
+    #[error("{wanted:?} is too short: give at least {min_len} characters of the id of a namespace")]
+    #[code(StateUnknown)]
+    ShortNamespaceId {
+        /// The requested id.
+        wanted: String,
+        /// Minimum length of a prefix.
+        min_len: usize,
+    },
     /// Several namespaces have this prefix.
     #[error("{wanted:?} matches {count} namespaces")]
     #[code(StateUnknown)]

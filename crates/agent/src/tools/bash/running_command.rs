@@ -20,6 +20,7 @@ use super::environment;
 use super::process_selector::COMMAND_MARK_VARIABLE;
 use super::process_tree::ProcessTree;
 use super::watchdog::{CommandWatchdog, WatchGuard};
+use crate::tools::count_noun;
 
 /// Maximum wait for the rest of the output after the command has exited.
 const OUTPUT_DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
@@ -214,7 +215,7 @@ impl std::fmt::Display for CommandExit {
             Self::Code(code) => write!(f, "exited with code {code}"),
             Self::Signal(None) => f.write_str("was killed by a signal"),
             Self::Signal(Some(signal)) => write!(f, "was killed by signal {signal}"),
-            Self::TimedOut(limit) => write!(f, "timed out after {} seconds", limit.as_secs()),
+            Self::TimedOut(limit) => write!(f, "timed out after {}", count_noun(limit.as_secs(), "second")),
             Self::Killed => f.write_str("was killed"),
         }
     }

@@ -212,7 +212,7 @@ async fn a04_jobs_end_with_the_host_and_at_their_timeout() {
     let bash = BashFixture::new();
     let (session, command) = (SessionId::new("s"), temp_dir_command("sleep 1000"));
     let job = bash.0.spawn_background(&session, &command, Some(Duration::from_secs(1))).await.unwrap();
-    assert_eq!(bash.wait_output("s", &job).await, "[job-1 timed out after 1 seconds]");
+    assert_eq!(bash.wait_output("s", &job).await, "[job-1 timed out after 1 second]");
     let job = bash.spawn("s", "echo $$; exec sleep 1000");
     let output = bash.first_output("s", &job).await;
     let pid = output.lines().next().unwrap();

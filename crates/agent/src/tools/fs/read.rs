@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::FileToolContext;
 use super::bounded_line::read_bounded_line;
 use crate::paths::path_error;
-use crate::tools::image;
+use crate::tools::{count_noun, image};
 
 /// Number of lines shown by default.
 const DEFAULT_READ_LINES: usize = 2000;
@@ -105,9 +105,10 @@ fn read_lines(
         secrets.mask_fragment(&mut shown);
     }
     let total_text = if is_all_read { format!("{total}") } else { format!("more than {total}") };
+    let lines_text = if is_all_read { count_noun(total as u64, "line") } else { format!("more than {total} lines") };
     Ok(match (last, total) {
         (_, 0) => "[the file is empty]".to_owned(),
-        (0, _) => format!("[line {first} is past the end: the file has {total_text} lines]"),
+        (0, _) => format!("[line {first} is past the end: the file has {lines_text}]"),
         _ if last == total && is_all_read => shown,
         _ => format!("{shown}\n[lines {first}-{last} of {total_text}; continue with offset={}]", last + 1),
     })

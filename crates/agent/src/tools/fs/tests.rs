@@ -152,7 +152,7 @@ fn a04_write_replaces_the_file_and_creates_folders() {
     let files = FileFixture::new();
     assert_eq!(files.write("a/b/new.txt", "one\ntwo\n").unwrap(), "created a/b/new.txt (2 lines, 8 bytes)");
     std::fs::set_permissions(files.path("a/b/new.txt"), std::fs::Permissions::from_mode(0o754)).unwrap();
-    assert_eq!(files.write("a/b/new.txt", "three").unwrap(), "overwrote a/b/new.txt (1 lines, 5 bytes)");
+    assert_eq!(files.write("a/b/new.txt", "three").unwrap(), "overwrote a/b/new.txt (1 line, 5 bytes)");
     assert_eq!(file_text(files.path("a/b/new.txt")), "three");
     let mode = files.path("a/b/new.txt").metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o754, "permissions are preserved");
@@ -246,7 +246,9 @@ fn x06_nothing_outside_the_workspace_is_read_written_or_edited() {
         assert!(files.write(path, "x").is_err(), "{path}");
     }
     let refused = files.read("link").unwrap_err();
-    assert!(refused.contains("outside the workspace"), "{refused}");
+    assert!(refused.contains("link leads through a link, and its target is outside the workspace"), "{refused}");
+    let refused = files.read("../beside/secret").unwrap_err();
+    assert!(refused.starts_with("../beside/secret is outside the workspace"), "{refused}");
     assert_eq!(file_text(files.outside("secret")), "the secret");
     assert_eq!(std::fs::read_dir(files.outside("")).unwrap().count(), 1, "no file was created");
 }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::FileToolContext;
 use crate::paths::{WriteOutcome, path_error};
+use crate::tools::count_noun;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -25,5 +26,6 @@ pub(super) fn write_file(context: FileToolContext<'_>, arguments: &FileWriteArgs
         WriteOutcome::Overwrote => "overwrote",
     };
     let (lines, bytes) = (arguments.content.lines().count(), arguments.content.len());
-    Ok(ToolOutput::ok(format!("{action} {} ({lines} lines, {bytes} bytes)", target.requested())))
+    let size = format!("{}, {}", count_noun(lines as u64, "line"), count_noun(bytes as u64, "byte"));
+    Ok(ToolOutput::ok(format!("{action} {} ({size})", target.requested())))
 }

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use super::{QUIT_COMMANDS, message_event};
 use crate::commands::CommandContext;
 use crate::commands::serve_one::{self, RUN_CANCEL_GRACE};
-use crate::commands::signals::TerminationSignals;
+use crate::commands::signals::{TerminationSignal, TerminationSignals};
 use crate::{CommandError, home};
 
 /// Runs one turn per line, in order. A failed message does not end the chat; the command returns the last failure.
@@ -28,6 +28,21 @@ pub(super) async fn run_line_chat(context: CommandContext<'_>, session: SessionI
     let result = chat.run(spawn_line_reader(context.config.max_message_bytes), &mut signals).await;
     host.stop().await?;
     result
+}
+
+/// Effect of signals during a message.
+enum ChatInterruption {
+    None,
+    /// ctrl-c at a terminal: the chat continues with the next message.
+    RunCancelled,
+    ChatEnds,
+}
+
+fn interrupted_error() -> CommandError {
+    let message = "the chat was interrupted; further lines of input were not read";
+    CommandError::new(ErrorCode::HostStopping, message)
+        .with_exit(ExitClass::Cancelled)
+        .with_hint("the messages before it have been answered: send the others again")
 }
 
 struct LineChat {
@@ -52,26 +67,30 @@ impl LineChat {
             let line = tokio::select! {
                 line = lines.recv() => line,
                 error = self.host.tapes().store().wait_for_failure() => return Err(error.into()),
-                () = signals.next() => return Err(TurnError::Cancelled.into()),
+                _ = signals.next() => return self.end_idle(unreported),
             };
             let Some(line) = line else { break };
             if let Some(failure) = unreported.take() {
                 stderr_line!("{failure}");
                 reported = Some(failure);
             }
-            let sent = match line {
+            let (sent, interruption) = match line {
                 Ok(text) if text.trim().is_empty() => continue,
                 Ok(text) if QUIT_COMMANDS.contains(&text.trim()) => break,
                 Ok(text) => self.send_message(text, signals).await,
-                Err(failure) => Err(failure),
+                Err(failure) => (Err(failure), ChatInterruption::None),
             };
             count += 1;
-            if let Err(failure) = sent {
-                failed += 1;
-                if failure.exit == ExitClass::Cancelled && !self.is_interactive {
-                    return Err(failure);
+            failed += usize::from(sent.is_err());
+            match (sent, interruption) {
+                (sent, ChatInterruption::ChatEnds) => return sent.and_then(|()| Err(interrupted_error())),
+                (Ok(()), ChatInterruption::None | ChatInterruption::RunCancelled) => {}
+                // A person reads the failure before typing the next message.
+                (Err(failure), _) if self.is_interactive => {
+                    stderr_line!("{failure}");
+                    reported = Some(failure);
                 }
-                unreported = Some(failure);
+                (Err(failure), _) => unreported = Some(failure),
             }
         }
         match (unreported, reported) {
@@ -86,6 +105,18 @@ impl LineChat {
         }
     }
 
+    /// Ends the chat after a signal without a run. A person just leaves; in a script, lines may be left.
+    fn end_idle(&self, unreported: Option<CommandError>) -> Result<(), CommandError> {
+        if self.is_interactive {
+            println!();
+            return Ok(());
+        }
+        if let Some(failure) = unreported {
+            stderr_line!("{failure}");
+        }
+        Err(interrupted_error())
+    }
+
     fn prompt(&self) {
         if self.is_interactive {
             print!("> ");
@@ -94,24 +125,36 @@ impl LineChat {
         }
     }
 
-    /// Serves one message. A signal cancels its run, whose outcome is still recorded.
-    async fn send_message(&self, text: String, signals: &mut TerminationSignals) -> Result<(), CommandError> {
+    /// Serves one message. A signal cancels its run, whose outcome is still recorded; a second one does not wait for it.
+    async fn send_message(
+        &self,
+        text: String,
+        signals: &mut TerminationSignals,
+    ) -> (Result<(), CommandError>, ChatInterruption) {
         let event = message_event(text, &self.session);
         let serving = self.host.serve(IncomingEvent::trusted(event));
         tokio::pin!(serving);
-        let served = tokio::select! {
-            served = &mut serving => served,
-            error = self.host.tapes().store().wait_for_failure() => return Err(error.into()),
-            () = signals.next() => {
+        let (served, interruption) = tokio::select! {
+            served = &mut serving => (served, ChatInterruption::None),
+            error = self.host.tapes().store().wait_for_failure() => {
+                return (Err(error.into()), ChatInterruption::ChatEnds);
+            }
+            signal = signals.next() => {
                 self.host.cancel_session_turn(&self.session);
+                let goes_on = self.is_interactive && signal == TerminationSignal::Interrupt;
                 tokio::select! {
-                    served = &mut serving => served,
-                    () = signals.next() => return Err(TurnError::Cancelled.into()),
-                    () = tokio::time::sleep(RUN_CANCEL_GRACE) => return Err(TurnError::Cancelled.into()),
+                    served = &mut serving => {
+                        (served, if goes_on { ChatInterruption::RunCancelled } else { ChatInterruption::ChatEnds })
+                    }
+                    _ = signals.next() => return (Err(TurnError::Cancelled.into()), ChatInterruption::ChatEnds),
+                    () = tokio::time::sleep(RUN_CANCEL_GRACE) => {
+                        return (Err(TurnError::Cancelled.into()), ChatInterruption::ChatEnds);
+                    }
                 }
             }
-        }?;
-        self.report_outcome(served)
+        };
+        self.cli.end_turn();
+        (served.map_err(CommandError::from).and_then(|served| self.report_outcome(served)), interruption)
     }
 
     fn report_outcome(&self, served: ServedEvent) -> Result<(), CommandError> {

@@ -12,6 +12,7 @@ use std::io::IsTerminal as _;
 
 use capstan_channels::CliChannel;
 use capstan_channels::chat::ColorMode;
+use capstan_host::{HostError, SYSTEM_SESSION};
 use capstan_protocol::{ActorRef, ErrorCode, Event, ModelId, SessionId};
 use clap::Args;
 
@@ -49,6 +50,9 @@ pub(crate) async fn run_chat(mut context: CommandContext<'_>, arguments: ChatArg
         Some(id) => SessionId::new(id.as_str()),
         None => Event::message(CliChannel::CHANNEL_NAME, LOCAL_CHAT_ID, "").fallback_session(),
     };
+    if session.as_str() == SYSTEM_SESSION {
+        return Err(HostError::SessionReserved { session }.into());
+    }
     if is_screen_terminal() {
         screen_chat::run_screen_chat(context, session, select_color_mode(&arguments)).await
     } else {

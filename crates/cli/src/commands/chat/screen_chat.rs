@@ -42,7 +42,10 @@ enum ChatEnd {
     /// The user quit.
     UserLeft,
     /// A signal or the loss of the terminal.
-    Terminated,
+    Terminated {
+        /// A message had no outcome yet, so that its run is cancelled.
+        is_run_active: bool,
+    },
     /// The store failed permanently.
     StoreFailed(StoreError),
 }
@@ -87,8 +90,8 @@ pub(super) async fn run_screen_chat(
     // A user who quit does not wait: running turns are cancelled, and recorded as such.
     host.stop_within(Duration::ZERO).await?;
     match end {
-        Ok(ChatEnd::UserLeft) => Ok(()),
-        Ok(ChatEnd::Terminated) => Err(TurnError::Cancelled.into()),
+        Ok(ChatEnd::UserLeft | ChatEnd::Terminated { is_run_active: false }) => Ok(()),
+        Ok(ChatEnd::Terminated { is_run_active: true }) => Err(TurnError::Cancelled.into()),
         Ok(ChatEnd::StoreFailed(error)) => Err(error.into()),
         Err(error) => Err(unusable(error)),
     }
@@ -123,7 +126,7 @@ impl ScreenChat {
             self.terminal.draw(&frame)?;
             tokio::select! {
                 input = keyboard.next() => match input {
-                    None => break ChatEnd::Terminated,
+                    None => break self.terminated(),
                     Some(TerminalInput::Resized) => {}
                     Some(TerminalInput::Key(key)) => {
                         if self.handle_key(&key).await?.is_break() {
@@ -136,7 +139,7 @@ impl ScreenChat {
                     self.drain_updates();
                 }
                 Some((event, served)) = self.pending_turns.next() => self.finish_turn(&event, served),
-                () = signals.next() => break ChatEnd::Terminated,
+                _ = signals.next() => break self.terminated(),
                 error = store.wait_for_failure() => break ChatEnd::StoreFailed(error),
                 () = self.job_control.resume_signal() => self.resume().await?,
                 _ = tick.tick(), if self.screen.is_busy() => {
@@ -149,6 +152,10 @@ impl ScreenChat {
         let frame = self.screen.last_frame(self.elapsed());
         self.terminal.draw(&frame)?;
         Ok(end)
+    }
+
+    fn terminated(&self) -> ChatEnd {
+        ChatEnd::Terminated { is_run_active: !self.pending_turns.is_empty() }
     }
 
     fn elapsed(&self) -> Duration {

@@ -6,7 +6,7 @@ mod list;
 use std::sync::Arc;
 
 use capstan_hooks::PluginIdentity;
-use capstan_host::state_admin::{NamespaceUsers, RunnerNamespace, StateAdmin, StateAdminError, namespace_limits};
+use capstan_host::state_admin::{NamespaceUsers, RunnerNamespace, StateAdmin, namespace_limits};
 use capstan_policy::{BindingError, BindingStore};
 use capstan_protocol::{
     Binding, BindingId, Clock, Descriptor, ErrorCode, RunnerId, SessionId, StateScope, TapeName, WorkspaceId,
@@ -24,6 +24,12 @@ use crate::CommandError;
 /// Number of recent runs searched for bindings that came with a LangBot query.
 const MAX_RECENT_RUNS: usize = 1_000;
 
+/// Scopes of state and areas of storage.
+const LISTED_SCOPES: [&str; 7] = ["conversation", "actor", "subject", "binding", "runner", "workspace", "plugin"];
+/// Hint about a namespace that cannot be parsed.
+const NAMESPACE_HINT: &str =
+    "give an id of `capstan state list`, or [\"RUNNER\",\"SCOPE\",OWNER]; docs/state.md lists the owners";
+
 #[derive(Subcommand)]
 pub(crate) enum StateCommand {
     /// List namespaces of stored state with their owner, size and limits
@@ -31,8 +37,8 @@ pub(crate) enum StateCommand {
         /// List only namespaces of this runner
         #[arg(long, value_name = "ID")]
         runner: Option<String>,
-        /// List only this scope or storage area: conversation, actor, subject, binding, runner, workspace, plugin
-        #[arg(long, value_name = "NAME")]
+        /// List only this scope or storage area
+        #[arg(long, value_name = "NAME", value_parser = LISTED_SCOPES)]
         scope: Option<String>,
         /// Print JSON
         #[arg(long)]
@@ -179,8 +185,8 @@ impl StateCommandContext<'_> {
     /// Parses runner, scope and owner of a namespace. The owner of a conversation may be its session.
     async fn parse_namespace(&self, text: &str) -> Result<RunnerNamespace, CommandError> {
         let invalid = |detail: &str| {
-            let detail = format!("{text} is not a namespace: {detail}");
-            CommandError::from(StateAdminError::Invalid { detail })
+            let message = format!("{text} is not a namespace: {detail}");
+            CommandError::new(ErrorCode::StateInvalid, message).with_hint(NAMESPACE_HINT)
         };
         let (runner, scope, owner): (RunnerId, StateScope, Value) =
             serde_json::from_str(text).map_err(|error| invalid(&error.to_string()))?;

@@ -12,6 +12,10 @@ use super::backup_target::BackupTarget;
 use crate::{CommandError, home};
 
 pub(super) async fn run_backup(context: &CommandContext<'_>, path: &Path, force: bool) -> Result<(), CommandError> {
+    if path == Path::new("-") {
+        let message = "a backup cannot be written to the standard output";
+        return Err(CommandError::new(ErrorCode::Usage, message).with_hint("give the path of a file; ./- is a file"));
+    }
     let database = home::database_path(&context.config.home);
     if SqliteStore::read_schema_version(&database)?.is_none() {
         return Err(CommandError::new(ErrorCode::StoreEmpty, format!("{} does not exist", database.display())));
@@ -25,7 +29,8 @@ pub(super) async fn run_backup(context: &CommandContext<'_>, path: &Path, force:
     let CopyCounts { tapes, files } = copied?;
     let (path, folder) = (target.path().to_owned(), target.tapes_dir());
     target.publish()?;
-    print(&format!("backed up {tapes} tapes to {}, verified", path.display()))?;
+    let noun = if tapes == 1 { "tape" } else { "tapes" };
+    print(&format!("backed up {tapes} {noun} to {}, verified", path.display()))?;
     match files {
         0 => Ok(()),
         files => print(&format!("the entries of {files} tapes are in {}", folder.display())),

@@ -108,7 +108,8 @@ impl<'a> HomeTapes<'a> {
         match (candidates.next(), candidates.next()) {
             (Some(tape), None) if !name.is_empty() => Ok(TapeSource { tapes, tape }),
             _ if name.contains('/') || path.extension().is_some_and(|extension| extension == "jsonl") => {
-                Err(CommandError::new(ErrorCode::TapeFileUnreadable, format!("there is no file {name}")))
+                let message = if path.exists() { not_a_file_message(path) } else { format!("there is no file {name}") };
+                Err(CommandError::new(ErrorCode::TapeFileUnreadable, message))
             }
             _ => Err(CommandError::new(ErrorCode::TapeUnknown, format!("unknown tape {name:?}"))),
         }
@@ -129,8 +130,11 @@ async fn open_file_as_tape(path: &Path) -> Result<TapeSource, CommandError> {
     Ok(TapeSource { tapes, tape })
 }
 
-/// Reads the entries of a file. Skips a torn last line with a warning.
+/// Reads the entries of a regular file: a device or a pipe may have no end. Skips a torn last line with a warning.
 pub(super) fn read_file(path: &Path) -> Result<Vec<capstan_tape::Entry>, CommandError> {
+    if path.exists() && !path.is_file() {
+        return Err(CommandError::new(ErrorCode::TapeFileUnreadable, not_a_file_message(path)));
+    }
     let file = jsonl::read_file(path).map_err(|error| {
         let code = if matches!(error, capstan_tape::StoreError::Corrupt { .. }) {
             ErrorCode::TapeDamaged
@@ -148,4 +152,8 @@ pub(super) fn read_file(path: &Path) -> Result<Vec<capstan_tape::Entry>, Command
         );
     }
     Ok(file.entries)
+}
+
+fn not_a_file_message(path: &Path) -> String {
+    format!("{} is not a regular file", path.display())
 }
