@@ -25,9 +25,9 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 /// Maximum number of threads for blocking work, such as file access, name resolution and large reads of the store. The
-/// allocator keeps about a megabyte for each thread that ever ran, and the work is short: a few threads keep up with any
-/// burst, and the rest of the work waits in a queue.
-const MAX_BLOCKING_THREADS: usize = 16;
+/// allocator keeps about a megabyte for each thread that ever ran. The work is usually short, so that a few threads keep
+/// up with any burst, but calls that hang, such as those of a dead network mount, must not use up all of them.
+const MAX_BLOCKING_THREADS: usize = 64;
 
 /// Interval of the liveness check.
 const LIVENESS_CHECK_INTERVAL: Duration = Duration::from_secs(1);

@@ -30,7 +30,7 @@ use crate::{
 /// let tapes = TapeRepository::new(Arc::new(MemoryStore::new()));
 /// let name = TapeName::parse("demo")?;
 /// let mut batch = Batch::new();
-/// batch.push(Fact::EnsureTape(NewTape::with_name(name.clone())));
+/// batch.push(Fact::EnsureTape(NewTape::without_session(name.clone())));
 /// batch.append(&name, EntryDraft::message(&ChatMessage::user("hello")));
 /// tapes.commit(batch).await?;
 /// assert_eq!(tapes.window(&name).await?.following.len(), 1);

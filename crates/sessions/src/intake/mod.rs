@@ -7,6 +7,7 @@ mod intake_queue;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use capstan_delivery::{ChannelDirectory, Outbox, QueueOverflow};
 use capstan_hooks::RawPayload;
@@ -61,34 +62,38 @@ impl EventIntake {
         // to reach its session actor.
         let key = EventKey::from(&*incoming.event);
         let accepting = self.lifecycle.tasks.spawn(async move {
-            let ticket = ticket.await;
-            match AssertUnwindSafe(intake.accept(incoming, caller, ticket)).catch_unwind().await {
+            let (ticket, is_unserved) = (ticket.await, AtomicBool::new(false));
+            match AssertUnwindSafe(intake.accept(incoming, caller, ticket, &is_unserved)).catch_unwind().await {
                 Ok(accepted) => accepted,
-                Err(_panic) => Err(intake.abandon_event(key).await),
+                Err(_panic) => Err(intake.abandon_event(key, is_unserved.into_inner()).await),
             }
         });
         // The task catches panics, so an error means that the runtime shuts down.
         async move { accepting.await.unwrap_or(Err(HostError::Stopping)) }
     }
 
-    /// Leaves an event whose acceptance panicked to recovery, in case it was committed before.
-    async fn abandon_event(&self, key: EventKey) -> HostError {
+    /// Leaves an event whose acceptance panicked to recovery, if it may have been committed and reached no session actor.
+    async fn abandon_event(&self, key: EventKey, is_unserved: bool) -> HostError {
         tracing::error!(event = %key.event_id, "the acceptance of an event panicked");
         let event_id = key.event_id.clone();
-        self.unserved_events.insert(key.clone());
-        if let Err(error) = self.duplicates.recover_if_orphaned(&key).await {
-            tracing::error!(%error, "cannot recover an event whose acceptance panicked");
+        if is_unserved {
+            self.unserved_events.insert(key.clone());
+            if let Err(error) = self.duplicates.recover_if_orphaned(&key).await {
+                tracing::error!(%error, "cannot recover an event whose acceptance panicked");
+            }
         }
         HostError::IntakePanic { event_id }
     }
 
     /// Resolves the session, plans the admission, commits the event, and sends it to its session actor. The ticket is held
-    /// until the next event of the conversation may be accepted.
+    /// until the next event of the conversation may be accepted. `is_unserved` is true from the commit until the event has
+    /// reached its session actor.
     async fn accept(
         &self,
         incoming: IncomingEvent,
         caller: Option<WaitingCaller>,
         ticket: IntakeTicket,
+        is_unserved: &AtomicBool,
     ) -> Result<(), HostError> {
         let IncomingEvent { event: inbound, origin, binding: own_binding } = incoming;
         let resolved = self.resolver.resolve(&inbound.with_origin(origin)).await?;
@@ -120,7 +125,10 @@ impl EventIntake {
         if matches!(plan, AcceptancePlan::Turn(_)) && is_busy != Some(true) {
             self.wait_for_other_process(&event, &tape).await?;
         }
-        match self.committer.commit_event(&mut event, &tape, &plan, raw.as_ref(), &reservation).await {
+        is_unserved.store(true, Ordering::Relaxed);
+        let committed = self.committer.commit_event(&mut event, &tape, &plan, raw.as_ref(), &reservation).await;
+        is_unserved.store(committed.is_ok(), Ordering::Relaxed);
+        match committed {
             Err(HostError::Store(StoreError::DuplicateEvent { key })) => {
                 // A conversation must not see the outcome of another one.
                 let first = self.tapes.store().inbox_record(&key).await?;
@@ -133,7 +141,12 @@ impl EventIntake {
             }
             Err(error) => return Err(error),
             Ok(()) => match plan {
-                AcceptancePlan::Turn(arrival) => reservation.send(AcceptedEvent { arrival, ..event }),
+                AcceptancePlan::Turn(arrival) => {
+                    // An earlier submission of this event may have panicked before it was committed.
+                    self.unserved_events.remove(&event.key);
+                    reservation.send(AcceptedEvent { arrival, ..event });
+                    is_unserved.store(false, Ordering::Relaxed);
+                }
                 AcceptancePlan::Drop => {
                     self.outbox.enqueue(event.into_settled(Outcome::Dropped, None), QueueOverflow::GiveUp);
                 }

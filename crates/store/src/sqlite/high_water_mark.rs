@@ -93,7 +93,13 @@ impl MarkKeeper {
     /// Compares an open database with its mark, and records a setback.
     pub(super) fn open(connection: &Connection, database: &Path) -> Result<Self, StoreError> {
         // The mark is read first: while it was written, the database had as many entries.
-        let mut mark = HighWaterMark::read(database)?.unwrap_or_default();
+        let mut mark = HighWaterMark::read(database)
+            .unwrap_or_else(|error| {
+                // The mark only informs: without it the database works as well.
+                tracing::warn!(%error, "the high-water mark cannot be read");
+                None
+            })
+            .unwrap_or_default();
         let entries = count_entries(connection).map_err(|error| super::error::store_error(database, &error))?;
         let mut keeper = Self { database: database.to_path_buf(), due_at: Instant::now(), mark: mark.clone() };
         if entries < mark.entries {
