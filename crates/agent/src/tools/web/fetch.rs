@@ -1,6 +1,6 @@
 //! Fetching of pages: every address is checked before a request is sent, and only checked addresses are connected to.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +38,13 @@ pub(super) struct SystemResolver;
 #[async_trait]
 impl NameResolver for SystemResolver {
     async fn lookup(&self, host: &str, port: u16) -> std::io::Result<Vec<SocketAddr>> {
+        // Names below `localhost` always mean this machine, which not every system knows without its hosts file.
+        let name = host.trim_end_matches('.').to_ascii_lowercase();
+        if name == "localhost" || name.ends_with(".localhost") {
+            return Ok([IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()]
+                .map(|address| SocketAddr::new(address, port))
+                .to_vec());
+        }
         Ok(tokio::net::lookup_host((host, port)).await?.collect())
     }
 }
