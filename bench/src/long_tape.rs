@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use capstan::protocol::{Event, TapeName};
 use capstan::store::SqliteStore;
 use capstan::tape::{Batch, Entry, Fact, NewTape, Store, StoreError, TapeAddress, tape_name};
-use capstan::{Capstan, Host};
+use capstan::{Capstan, Host, IncomingEvent};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -60,7 +60,7 @@ impl TapeBench {
     async fn time_turn(&self, text: &str) -> Result<Duration, BenchError> {
         let event = Event::message("cli", "local", text);
         let started_at = Instant::now();
-        let served = self.host.serve(event).await?;
+        let served = self.host.serve(IncomingEvent::trusted(event)).await?;
         let elapsed = started_at.elapsed();
         match served.error {
             Some(error) => Err(error.into()),
