@@ -5,7 +5,7 @@ CARGO ?= cargo
 # Tests must not see the configuration of the user who runs them.
 UNSET := env $(patsubst %,-u %,$(filter CAPSTAN_%,$(.VARIABLES)))
 
-.PHONY: run test check format lint unit doc bench install tools-run tools-test
+.PHONY: run test check deny format lint unit doc bench soak install tools-run tools-test
 
 run: tools-run
 	@$(CARGO) build
@@ -15,6 +15,12 @@ test: tools-test format check lint doc unit
 
 check:
 	scripts/check_code.py
+	scripts/check_dependencies.py
+
+# By hand: known vulnerabilities are in a database that needs the network.
+deny:
+	@scripts/tools build deny
+	$(CARGO) deny check
 
 format:
 	$(CARGO) fmt --all --check
@@ -40,3 +46,7 @@ tools-run:
 
 tools-test:
 	@scripts/tools build test
+
+# Kills a host 300 times and changes its files in between; SOAK_KILLS and SOAK_SEED are passed on.
+soak: tools-run
+	$(UNSET) $(CARGO) test --package capstan --all-features --test soak -- --ignored --nocapture

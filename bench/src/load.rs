@@ -108,6 +108,33 @@ pub(crate) async fn run_memory() -> BenchResult {
     Ok(())
 }
 
+/// Measures the memory of a host during bursts of many sessions, and after them when it is idle.
+pub(crate) async fn run_bursts() -> BenchResult {
+    const BURST_TURNS: usize = 200_000;
+    const BURST_SESSIONS: usize = 1_000;
+    const TURNS_PER_BURST: usize = 20_000;
+    /// The first few seconds without work; the host returns memory when its sessions have passivated.
+    const IDLE_DURATION: Duration = Duration::from_secs(15);
+    const MAX_BUSY_KB: u64 = 120 * 1024;
+    const MAX_IDLE_KB: u64 = 60 * 1024;
+    println!(
+        "bursts: {BURST_TURNS} turns without a model, {BURST_SESSIONS} sessions at a time, over the stdio channel"
+    );
+    let mut child = BenchHost::start().await?;
+    for turns in (TURNS_PER_BURST..=BURST_TURNS).step_by(TURNS_PER_BURST) {
+        child.run_turns(BURST_SESSIONS, TURNS_PER_BURST).await?;
+        let (now, threads) = (child.memory_kb()?, child.thread_count()?);
+        println!("  after {turns:>6} turns {now:>8} kB, {threads} threads");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    tokio::time::sleep(IDLE_DURATION).await;
+    let (peak, idle, threads) = (child.peak_memory_kb()?, child.memory_kb()?, child.thread_count()?);
+    let verdict = |is_met: bool| if is_met { "met" } else { "MISSED" };
+    println!("  peak {peak} kB (target: below {MAX_BUSY_KB}, {})", verdict(peak < MAX_BUSY_KB));
+    println!("  idle {idle} kB, {threads} threads (target: below {MAX_IDLE_KB}, {})", verdict(idle < MAX_IDLE_KB));
+    child.shut_down().await
+}
+
 /// Rates per second.
 #[derive(Default)]
 struct RateSample(Vec<f64>);

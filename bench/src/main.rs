@@ -29,6 +29,7 @@ const USAGE: &str = "usage: cargo run --release -p capstan-bench -- NAME
   hooks        first result of 1, 10 and 100 plugins
   load         durable commits and turns per second, with 1 to 512 sessions over the stdio channel
   memory       growth of memory over a hundred thousand turns
+  bursts       memory in bursts of a thousand sessions, two hundred thousand turns, and afterwards
   many         a thousand concurrent runs on a model with a latency of one second; ten thousand idle sessions
   search       a search over a tape of a hundred thousand entries, by index and by scan
   turn         a complete turn without a model, in memory and on SQLite
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         "turn" => block_on_runtime(turn::run()),
         "load" => block_on_runtime(load::run()),
         "memory" => block_on_runtime(load::run_memory()),
+        "bursts" => block_on_runtime(load::run_bursts()),
         "many" => block_on_runtime(many_sessions::run()),
         load::SERVE_COMMAND if std::env::var_os(load::WITH_AGENT_VARIABLE).is_some() => {
             return capstan::Capstan::builder().build().main();
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
             .and_then(|()| block_on_runtime(turn::run()))
             .and_then(|()| block_on_runtime(load::run()))
             .and_then(|()| block_on_runtime(load::run_memory()))
+            .and_then(|()| block_on_runtime(load::run_bursts()))
             .and_then(|()| block_on_runtime(many_sessions::run()))
             .and_then(|()| block_on_runtime(search::run()))
             .and_then(|()| block_on_runtime(long_tape::run()))

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use capstan::protocol::{ActorRef, Binding, BlobHash, Event, MessageRole, StateScope, Timestamp};
-use capstan::tape::{Batch, DefaultView, Entry, EntryKind, Fact, KeyValueRecord, TapeSlice, View as _};
+use capstan::tape::{Batch, DefaultView, Entry, EntryKind, Fact, KeyValueRecord, TapeSlice};
 use capstan::{Capstan, Host, ServedEvent};
 use capstan_examples::notebook::NotebookRunner;
 use capstan_examples::rules::RulesRunner;
@@ -72,7 +72,10 @@ fn notebook_binding() -> Value {
 }
 
 fn message(chat: &str, actor: &str, text: &str) -> Event {
-    Event { actor: Some(ActorRef { id: actor.to_owned(), name: None }), ..Event::message("cli", chat, text) }
+    Event {
+        actor: Some(ActorRef { id: actor.to_owned(), name: None, kind: None }),
+        ..Event::message("cli", chat, text)
+    }
 }
 
 async fn send(host: &Host, chat: &str, actor: &str, text: &str) -> String {

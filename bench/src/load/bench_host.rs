@@ -156,15 +156,20 @@ impl BenchHost {
 
     /// Returns the host's memory in kilobytes.
     pub(crate) fn memory_kb(&self) -> Result<u64, BenchError> {
-        self.read_status_kb("VmRSS:")
+        self.read_status("VmRSS:")
     }
 
     /// Returns the host's peak memory in kilobytes.
     pub(crate) fn peak_memory_kb(&self) -> Result<u64, BenchError> {
-        self.read_status_kb("VmHWM:")
+        self.read_status("VmHWM:")
     }
 
-    fn read_status_kb(&self, name: &str) -> Result<u64, BenchError> {
+    /// Returns the number of the host's threads.
+    pub(crate) fn thread_count(&self) -> Result<u64, BenchError> {
+        self.read_status("Threads:")
+    }
+
+    fn read_status(&self, name: &str) -> Result<u64, BenchError> {
         let id = self.process.id().ok_or("the host has ended")?;
         let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
         let value = status.lines().find_map(|line| line.strip_prefix(name)).ok_or("no such line")?;

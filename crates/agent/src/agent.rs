@@ -5,14 +5,14 @@
 
 use capstan_hooks::contracts::{ModelEvent, ResultStream, RunApi, Runner};
 use capstan_protocol::{
-    AllowList, ApiError, Content, Descriptor, ErrorCode, JsonObject, ModelOperation, PermissionSet, ResourceAccess,
-    ResultBody, RunContext, RunResult, RunnerCapabilities, RunnerId, RunnerSource, TapeAccess, ToolOutput,
-    truncate_bytes,
+    AllowList, ApiError, Content, Descriptor, ErrorCode, HostStateRequirement, ModelId, ModelOperation, PermissionSet,
+    ResourceAccess, ResultBody, RunContext, RunResult, RunnerCapabilities, RunnerId, RunnerSource, TapeAccess,
+    ToolOutput, truncate_bytes,
 };
 use capstan_tape::{LoopStart, LoopStepStatus, TapeEvent};
 use futures::StreamExt as _;
-use serde_json::Value;
 
+use crate::agent_config::AgentConfig;
 use crate::command;
 use crate::next_step::{NextStep, ReplyCalls, ReplySummary, ReplyTracker};
 use crate::run_handle::RunHandle;
@@ -22,20 +22,23 @@ use crate::step::{ModelStep, RunProgress, StepStart, execute_calls};
 const MAX_RECORDED_PROMPT_BYTES: usize = 4096;
 
 /// Options of the agent loop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoopOptions {
     /// Maximum number of steps of a run.
     pub max_steps: u32,
+    /// Model of the host, which the agent uses unless a binding or a conversation names another. Known to the schema of
+    /// the configuration, so that a binding that does not grant it can be refused.
+    pub default_model: Option<ModelId>,
 }
 
 impl Default for LoopOptions {
     fn default() -> Self {
-        Self { max_steps: 50 }
+        Self { max_steps: 50, default_model: None }
     }
 }
 
 /// Built-in agent runner.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Agent {
     options: LoopOptions,
 }
@@ -63,6 +66,9 @@ impl Runner for Agent {
                 knowledge_retrieval: true,
                 multimodal_input: true,
                 event_context: true,
+                // Platform actions and stored state are for its tools.
+                platform_api: true,
+                host_state: HostStateRequirement::Optional,
                 interrupt: true,
                 steering: true,
                 effects_through_host: true,
@@ -74,7 +80,8 @@ impl Runner for Agent {
                 tape: TapeAccess::Read,
                 ..PermissionSet::none()
             },
-            config_schema: None,
+            config_schema: Some(AgentConfig::schema(self.options.default_model.as_ref())),
+            timeout_seconds: None,
             plugin: None,
         }
     }
@@ -84,18 +91,23 @@ impl Runner for Agent {
         // The command is read from the input: the prompt may start with a context header.
         let command_line = context.command_line().map(str::to_owned);
         let shell_commands = context.resources.grant.shell_commands;
-        let handle = RunHandle { api, authority: context.resources.grant.may };
-        match command_line {
+        let config = match AgentConfig::parse(&context.config) {
+            Ok(config) => config,
+            Err(message) => {
+                let failure = ResultBody::RunFailed { message, code: Some(ErrorCode::BindingInvalid.into()) };
+                return futures::stream::iter([failure.into()]).boxed();
+            }
+        };
+        // The agent has nothing left to do for a cancelled run: the host keeps the part of the reply that was streamed.
+        let cancelled = api.cancel_token.clone().cancelled_owned();
+        let max_steps = config.max_steps.map_or(self.options.max_steps, |steps| steps.min(self.options.max_steps));
+        let handle = RunHandle { api, authority: context.resources.grant.may, config };
+        let results = match command_line {
             Some(line) => run_command(line, shell_commands, handle),
-            None => run_loop(max_steps(self.options, &context.config), prompt, handle),
-        }
+            None => run_loop(max_steps, prompt, handle),
+        };
+        results.take_until(cancelled).boxed()
     }
-}
-
-/// Returns the step limit of a run: the agent's own, or a lower one from the run's configuration (child runs).
-fn max_steps(options: LoopOptions, config: &JsonObject) -> u32 {
-    let configured = config.get("max_steps").and_then(Value::as_u64).and_then(|steps| u32::try_from(steps).ok());
-    configured.map_or(options.max_steps, |steps| steps.min(options.max_steps))
 }
 
 fn run_command(line: String, shell_commands: bool, handle: RunHandle) -> ResultStream {
@@ -121,12 +133,14 @@ fn excerpt_prompt(prompt: &Content) -> String {
 /// Runs steps until a reply has no tool calls.
 fn run_loop(max_steps: u32, prompt: Content, handle: RunHandle) -> ResultStream {
     let results = async_stream::stream! {
-        let start = LoopStart { model: handle.api.models.default_model(), prompt: excerpt_prompt(&prompt) };
+        let request = excerpt_prompt(&prompt);
+        let model = handle.config.model.clone().unwrap_or_else(|| handle.api.models.default_model());
+        let start = LoopStart { model, prompt: request.clone() };
         if let Err(error) = handle.note(TapeEvent::LoopStart(start)).await {
             yield failed_result(&error);
             return;
         }
-        let mut progress = RunProgress::default();
+        let mut progress = RunProgress::new(request, max_steps);
         let mut replies = ReplyTracker::default();
         'steps: for number in 1..=max_steps {
             // Steering messages are ingested between two steps.
@@ -175,11 +189,11 @@ fn run_loop(max_steps: u32, prompt: Content, handle: RunHandle) -> ResultStream 
                 (true, true) => ReplyCalls::None,
             };
             match replies.next_step(ReplySummary { has_text, calls, truncated: step.truncated }) {
-                NextStep::CallTools if !handle.can_call_tools() => {
+                NextStep::CallTools if !step.calls.iter().all(|call| handle.can_call_tool(&call.function.name)) => {
                     // Report the refusal to the model, like that of any call that cannot be made.
                     for call in std::mem::take(&mut step.calls) {
                         let (call_id, name) = (call.id.clone(), call.function.name.clone());
-                        let output = ToolOutput::error(format!("the tool {name} is not allowed here"));
+                        let output = refused_output(&handle, &name);
                         yield ResultBody::ToolCallStarted { call }.into();
                         yield ResultBody::ToolCallCompleted { call_id, name, output }.into();
                     }
@@ -221,6 +235,15 @@ fn run_loop(max_steps: u32, prompt: Content, handle: RunHandle) -> ResultStream 
         yield ResultBody::RunFailed { message, code: Some(ErrorCode::MaxSteps.into()) }.into();
     };
     results.boxed()
+}
+
+/// Result of a call in a reply with a call that is not allowed: no call of it is made.
+fn refused_output(handle: &RunHandle, name: &str) -> ToolOutput {
+    ToolOutput::error(if handle.can_call_tool(name) {
+        format!("{name} was not called, because another call of this reply is not allowed here")
+    } else {
+        format!("the tool {name} is not allowed here")
+    })
 }
 
 fn message_result(text: String) -> RunResult {

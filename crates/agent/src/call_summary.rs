@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use capstan_protocol::{ToolCall, ToolOutput, truncate_chars};
+use capstan_protocol::{ToolCall, ToolOutput, escape_line, truncate_chars};
 
 /// Maximum number of calls listed, the newest.
 const MAX_SUMMARIZED_CALLS: usize = 30;
@@ -42,10 +42,17 @@ impl RunCallSummary {
     }
 }
 
-/// Formats a call on one line.
+/// Formats a call on one line. Hidden characters of the arguments are shown as escapes; none is removed.
 pub(crate) fn format_call(call: &ToolCall) -> String {
-    let arguments = call.function.arguments.split_whitespace().collect::<Vec<_>>().join(" ");
-    format!("{} {}", call.function.name, truncate_chars(&arguments, MAX_ARGUMENT_CHARS, "..."))
+    let arguments = &call.function.arguments;
+    // JSON has line ends between its values only, where they mean nothing.
+    let is_json = serde_json::from_str::<serde::de::IgnoredAny>(arguments).is_ok();
+    let arguments = if is_json {
+        arguments.split(['\n', '\r', '\t']).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+    } else {
+        truncate_chars(arguments, MAX_ARGUMENT_CHARS + 1, "")
+    };
+    format!("{} {}", call.function.name, truncate_chars(&escape_line(&arguments), MAX_ARGUMENT_CHARS, "..."))
 }
 
 #[cfg(test)]
@@ -62,6 +69,13 @@ mod tests {
         summary.record(format_call(&ToolCall::new("b", "mail", "{}")), &ToolOutput::error("no"));
         let rendered = summary.render().unwrap();
         assert!(rendered.ends_with("\n- bash {\"cmd\": \"git push\"}\n- mail {} (failed)"), "{rendered}");
+    }
+
+    #[test]
+    fn x06_hidden_characters_of_arguments_are_shown() {
+        let formatted = |arguments: &str| format_call(&ToolCall::new("a", "bash", arguments));
+        assert_eq!(formatted("{\"cmd\": \"a  b\u{9b}2J\u{202e}\"}"), r#"bash {"cmd": "a  b\x9b2J\u{202e}"}"#);
+        assert_eq!(formatted("ls #\u{1b}]\ntouch x"), r"bash ls #\x1b]\ntouch x");
     }
 
     #[test]

@@ -8,8 +8,11 @@
 //! points as any plugin. Sessions, storage, delivery and model providers are not part of this crate.
 
 mod agent;
+mod agent_config;
 mod call_summary;
 mod command;
+mod handoff_summary;
+mod instruction_rules;
 mod next_step;
 pub mod paths;
 mod prompt;
@@ -26,6 +29,7 @@ use capstan_hooks::points::{BuildPrompt, ProvideRunners, ProvideTools, SystemPro
 use capstan_hooks::{HookRegistrar, InboundEvent, TurnState};
 
 pub use agent::{Agent, LoopOptions};
+pub use instruction_rules::{InstructionRules, WorkspaceTrust};
 
 use prompt::{HeaderMode, SystemPromptBuilder};
 use skills::SkillCatalog;
@@ -50,7 +54,8 @@ impl Default for AgentOptions {
 /// Registers the agent with its tools and prompts; called by the built-in plugin.
 pub fn register(hooks: &mut HookRegistrar, loop_options: LoopOptions, agent_options: AgentOptions) {
     register_tools_and_prompts(hooks, agent_options);
-    hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::new(Agent::new(loop_options)) as Arc<dyn Runner>])));
+    hooks
+        .on_sync(ProvideRunners, move || Ok(Some(vec![Arc::new(Agent::new(loop_options.clone())) as Arc<dyn Runner>])));
 }
 
 /// Registers the tools and prompts of the agent, for a host with another runner.

@@ -8,8 +8,8 @@ use capstan_tape::{LoopStepEnd, LoopStepStart, LoopStepStatus, TapeEvent};
 use serde_json::json;
 
 use crate::call_summary::{self, RunCallSummary};
-use crate::prompt;
 use crate::run_handle::RunHandle;
+use crate::{handoff_summary, prompt};
 
 /// Message for the model after a handoff it requested.
 const HANDOFF_CONTINUE_PROMPT: &str = "Continue: the handoff you requested is done, and the context starts at its anchor. \
@@ -38,9 +38,18 @@ pub(crate) enum StepStart {
 /// State a run carries from step to step.
 #[derive(Debug, Default)]
 pub(crate) struct RunProgress {
+    /// Beginning of the request that the run answers.
+    request: String,
+    max_steps: u32,
     /// The context overflowed before. It is reset only once per run.
     has_overflowed: bool,
     calls: RunCallSummary,
+}
+
+impl RunProgress {
+    pub(crate) fn new(request: String, max_steps: u32) -> Self {
+        Self { request, max_steps, ..Self::default() }
+    }
 }
 
 impl ModelStep {
@@ -54,11 +63,19 @@ impl ModelStep {
         let started_at = Instant::now();
         let api = &handle.api;
         handle.note(TapeEvent::LoopStepStart(LoopStepStart { step: number })).await?;
-        let tools = api.tools.list().await?;
-        let model = api.session.model().await?;
+        let config = &handle.config;
+        let tools = config.offered_tools(api.tools.list().await?);
+        let model = api.session.model().await?.or_else(|| config.model.clone());
         // The first reads files, the second the tape.
         let (system, messages) = tokio::try_join!(handle.system_prompt(), api.tape.view())?;
-        let call = ModelCall { model, system: prompt::append_tools(system, &tools), messages, tools };
+        let call = ModelCall {
+            model,
+            system: prompt::append_tools(system, &tools),
+            messages,
+            tools,
+            options: config.options.clone(),
+            fallbacks: config.fallbacks.clone(),
+        };
         let reply = match api.models.stream(call).await {
             Ok(reply) => reply,
             Err(error) => {
@@ -124,9 +141,13 @@ async fn reset_context(
         return Err(error);
     }
     progress.has_overflowed = true;
+    // A summary is a model call too, and the last one is for the request itself.
+    let remaining_calls = progress.max_steps.saturating_sub(number + 1);
+    let mut state = handoff_summary::summarize_for_handoff(handle, &progress.request, remaining_calls).await?;
     record_step_end(handle, number, started_at, LoopStepStatus::AutoHandoff).await;
-    let state = json!({ "reason": "context_length_exceeded", "error": error.message });
-    let state = state.as_object().cloned().unwrap_or_default();
+    // The model reads the anchor, so it carries a code and not the text of the provider.
+    state.insert("reason".to_owned(), json!("context_length_exceeded"));
+    state.insert("error".to_owned(), json!(ErrorCode::ModelContextOverflow));
     handle.api.tape.handoff("auto_handoff/context_overflow", state).await?;
     match progress.calls.render() {
         Some(summary) => handle.tell_model(summary.into()).await,

@@ -86,7 +86,7 @@ impl Channel for ChatChannel {
     }
 
     fn capabilities(&self) -> ChannelCapabilities {
-        ChannelCapabilities { streaming: true, has_waiting_callers: false }
+        ChannelCapabilities { streaming: true, has_waiting_callers: false, media: false }
     }
 
     fn intake_options(&self) -> IntakeOptions {

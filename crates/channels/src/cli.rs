@@ -67,6 +67,8 @@ pub struct CliChannel {
 
 struct CliState {
     printer: CliPrinter,
+    /// A process without a terminal of its own shows no messages, and must not confirm any.
+    is_attended: bool,
     shown_text: HashMap<SessionId, String>,
     notices: Vec<String>,
 }
@@ -77,8 +79,16 @@ impl CliChannel {
 
     /// Creates a channel with these output streams.
     pub fn new(printer: CliPrinter) -> Self {
-        let inner = CliState { printer, shown_text: HashMap::new(), notices: Vec::new() };
+        let inner = CliState { printer, is_attended: true, shown_text: HashMap::new(), notices: Vec::new() };
         Self { inner: Arc::new(Mutex::new(inner)) }
+    }
+
+    /// Creates the channel of a process that serves other channels. Messages to it are refused, because they would be shown
+    /// to no user.
+    pub fn unattended() -> Self {
+        let channel = Self::new(CliPrinter::silent());
+        channel.lock().is_attended = false;
+        channel
     }
 
     /// Takes the notices sent so far, in order.
@@ -109,7 +119,7 @@ impl CliState {
                 write!(self.printer.replies, "{delta}")?;
                 self.printer.replies.flush()
             }
-            StreamEvent::Waiting { reason, seconds } if *seconds >= MIN_SHOWN_WAIT_SECS => {
+            StreamEvent::Waiting { reason, seconds, .. } if *seconds >= MIN_SHOWN_WAIT_SECS => {
                 writeln!(self.printer.notes, "{reason}; retrying in {:.0} s", seconds.ceil())
             }
             StreamEvent::ToolCall { call } => {
@@ -117,11 +127,8 @@ impl CliState {
                 let arguments = summarize_arguments(&call.function.arguments);
                 writeln!(self.printer.notes, "{}", format!("> {name} {arguments}").trim_end())
             }
-            // Output after an error is not part of the reply and starts on a new line.
-            StreamEvent::Error { .. } if self.shown_text.remove(session).is_some() => {
-                writeln!(self.printer.replies)?;
-                self.printer.replies.flush()
-            }
+            // A failed turn has no reply that would end the line.
+            StreamEvent::Final { ok: false, .. } => self.end_line(session),
             StreamEvent::Reasoning { .. }
             | StreamEvent::ToolResult { .. }
             | StreamEvent::Usage { .. }
@@ -129,6 +136,15 @@ impl CliState {
             | StreamEvent::Error { .. }
             | StreamEvent::Final { .. } => Ok(()),
         }
+    }
+
+    /// Ends the line of a reply that was shown in part.
+    fn end_line(&mut self, session: &SessionId) -> std::io::Result<()> {
+        if self.shown_text.remove(session).is_none_or(|text| text.is_empty()) {
+            return Ok(());
+        }
+        writeln!(self.printer.replies)?;
+        self.printer.replies.flush()
     }
 
     fn show_message(&mut self, message: &OutboundMessage) -> std::io::Result<()> {
@@ -166,7 +182,7 @@ impl Channel for CliChannel {
     }
 
     fn capabilities(&self) -> ChannelCapabilities {
-        ChannelCapabilities { streaming: true, has_waiting_callers: true }
+        ChannelCapabilities { streaming: true, has_waiting_callers: true, media: false }
     }
 
     /// Does nothing: the message comes from the command line.
@@ -179,7 +195,11 @@ impl Channel for CliChannel {
     }
 
     async fn send(&self, message: &OutboundMessage) -> Result<(), ChannelError> {
-        ignore_broken_pipe(self.lock().show_message(message))
+        let mut state = self.lock();
+        if !state.is_attended {
+            return Err(ChannelError::permanent(self.name(), "this process has no terminal that shows messages"));
+        }
+        ignore_broken_pipe(state.show_message(message))
     }
 
     async fn on_stream_event(&self, event: &StreamEvent, message: &InboundEvent) -> Result<(), ChannelError> {

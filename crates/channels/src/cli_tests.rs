@@ -2,7 +2,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 use capstan_hooks::InboundEvent;
-use capstan_hooks::contracts::Channel as _;
+use capstan_hooks::contracts::{Channel as _, ChannelErrorKind};
 use capstan_protocol::{Event, OutboundMessage, StreamEvent, ToolCall};
 
 use super::{CliChannel, CliPrinter};
@@ -122,7 +122,7 @@ async fn c01_tool_call_starts_a_new_line_when_notes_and_reply_share_a_terminal()
 async fn a08_retry_delay_of_a_second_or_more_is_shown_in_the_notes() {
     let terminal = CliHarness::new();
     for seconds in [0.4, 1.2] {
-        let event = StreamEvent::Waiting { reason: "it answered 429".to_owned(), seconds };
+        let event = StreamEvent::Waiting { reason: "it answered 429".to_owned(), seconds, code: None };
         terminal.cli.on_stream_event(&event, &terminal.inbound).await.unwrap();
     }
     assert_eq!(terminal.notes.text(), "it answered 429; retrying in 2 s\n");
@@ -134,5 +134,24 @@ async fn c01_interrupted_reply_ends_its_line() {
     let terminal = CliHarness::new();
     terminal.stream_deltas(&["half"]).await;
     terminal.cli.on_stream_event(&StreamEvent::error("cut"), &terminal.inbound).await.unwrap();
+    let end = StreamEvent::Final { text: "half".to_owned(), ok: false };
+    terminal.cli.on_stream_event(&end, &terminal.inbound).await.unwrap();
     assert_eq!(terminal.replies.text(), "half\n");
+}
+
+#[tokio::test]
+async fn t07_reply_after_an_error_event_is_shown_once() {
+    let terminal = CliHarness::new();
+    terminal.stream_deltas(&["part "]).await;
+    terminal.cli.on_stream_event(&StreamEvent::error("cut"), &terminal.inbound).await.unwrap();
+    terminal.stream_deltas(&["rest"]).await;
+    terminal.cli.send(&terminal.reply("part rest")).await.unwrap();
+    assert_eq!(terminal.replies.text(), "part rest\n");
+}
+
+#[tokio::test]
+async fn x03_message_to_an_unattended_terminal_is_not_confirmed() {
+    let terminal = CliHarness::new();
+    let error = CliChannel::unattended().send(&terminal.reply("hello")).await.unwrap_err();
+    assert_eq!(error.kind, ChannelErrorKind::Permanent);
 }

@@ -137,7 +137,7 @@ impl Channel for StdioChannel {
     }
 
     fn capabilities(&self) -> ChannelCapabilities {
-        ChannelCapabilities { streaming: true, has_waiting_callers: true }
+        ChannelCapabilities { streaming: true, has_waiting_callers: true, media: false }
     }
 
     async fn start(&self, gateway: Arc<dyn Gateway>) -> Result<(), ChannelError> {

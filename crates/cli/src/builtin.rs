@@ -7,16 +7,20 @@ use capstan_agent::paths::PathBounds;
 use capstan_agent::tools;
 use capstan_channels::{CliChannel, StdioChannel, stdio};
 use capstan_hooks::contracts::{Channel, KnowledgeBase, KnowledgeSource, ModelProvider};
-use capstan_hooks::points::{ProvideChannels, ProvideKnowledge, ProvideModelOptions, ProvideTapeStore};
+use capstan_hooks::points::{
+    ProvideChannels, ProvideKnowledge, ProvideModelOptions, ProvideTapeStore, RegisterCliCommands,
+};
 use capstan_hooks::{BoxError, HookRegistrar, Plugin};
 use capstan_host::TrustedChannel;
 use capstan_knowledge::{FolderKnowledge, FolderLimits};
 use capstan_models::{DemoProvider, HttpClients, Provider};
+use capstan_protocol::PluginName;
 use capstan_store::JsonlTapeStore;
 use capstan_tape::TapeStore;
 
+use crate::command_catalog::{CommandCatalog, ProvidedCommand};
 use crate::config::{Config, KnowledgeConfig, ProviderConfig, TapeStoreKind};
-use crate::{home, open_files};
+use crate::{Capstan, command_line, home, open_files};
 
 /// The built-in plugin, registered before all others through the same interface.
 pub(crate) struct BuiltinPlugin {
@@ -29,6 +33,8 @@ pub(crate) struct BuiltinPlugin {
     terminal: Arc<dyn Channel>,
     stdio: StdioChannel,
     knowledge: Vec<Arc<dyn KnowledgeSource>>,
+    /// Distribution that the commands run with.
+    capstan: Arc<Capstan>,
 }
 
 /// Growth of a message's text by JSON escaping: at most six bytes for one (`\u0000`).
@@ -46,9 +52,21 @@ impl BuiltinPlugin {
             .map(|channel| TrustedChannel { plugin: Self::PLUGIN_NAME.into(), channel: channel.into() })
     }
 
-    pub(crate) fn new(config: &Config, terminal: Arc<dyn Channel>) -> Self {
+    /// Commands of this plugin only, for a distribution whose plugins cannot register.
+    pub(crate) fn command_catalog(capstan: &Arc<Capstan>) -> CommandCatalog {
+        let provided = command_line::builtin_commands(capstan).into_iter();
+        let plugin = PluginName::new(Self::PLUGIN_NAME);
+        let provide = |command| ProvidedCommand { plugin: plugin.clone(), is_builtin: true, command };
+        CommandCatalog::resolve(provided.map(provide).collect())
+    }
+
+    pub(crate) fn new(config: &Config, terminal: Arc<dyn Channel>, capstan: Arc<Capstan>) -> Self {
         Self {
-            loop_options: capstan_agent::LoopOptions { max_steps: config.max_steps },
+            capstan,
+            loop_options: capstan_agent::LoopOptions {
+                max_steps: config.max_steps,
+                default_model: Some(config.model.clone()),
+            },
             agent_options: agent_options(config),
             providers: config.providers.clone(),
             jsonl_tapes_dir: match config.tape_store {
@@ -102,11 +120,13 @@ impl Plugin for BuiltinPlugin {
 
     fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
         capstan_host::builtin::register(hooks);
-        capstan_agent::register(hooks, self.loop_options, self.agent_options.clone());
+        capstan_agent::register(hooks, self.loop_options.clone(), self.agent_options.clone());
         let channels: Vec<Arc<dyn Channel>> = vec![Arc::clone(&self.terminal), Arc::new(self.stdio.clone())];
         let knowledge = self.knowledge.clone();
         let (providers, jsonl) = (self.providers.clone(), self.jsonl_tapes_dir.clone());
+        let capstan = Arc::clone(&self.capstan);
         hooks
+            .on_sync(RegisterCliCommands, move || Ok(Some(command_line::builtin_commands(&capstan))))
             .on_sync(ProvideChannels, move || Ok(Some(channels.clone())))
             .on_sync(ProvideKnowledge, move || Ok(Some(knowledge.clone())))
             .on_sync(ProvideModelOptions, move || Ok(Some(model_providers(&providers))))

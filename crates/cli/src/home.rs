@@ -1,7 +1,7 @@
 //! The home directory: its layout, its database, and the locks of the processes that use it.
 
-use std::fs::File;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -43,6 +43,34 @@ pub(crate) fn create_home(home: &Path) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Removes the access of group and others to the home and its files, and returns the changed paths. Files of other users,
+/// and targets of links, are left as they are.
+pub(crate) fn make_private(home: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let user = rustix::process::geteuid().as_raw();
+    let mut changed = Vec::new();
+    for path in private_paths(home) {
+        let metadata = if path == home { std::fs::metadata(&path) } else { std::fs::symlink_metadata(&path) };
+        let metadata = match metadata {
+            // A lock file of a process that has ended since.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            found => found?,
+        };
+        let mode = metadata.mode() & 0o777;
+        if metadata.uid() == user && !metadata.is_symlink() && mode & SHARED_MODE_BITS != 0 {
+            std::fs::set_permissions(&path, Permissions::from_mode(mode & !SHARED_MODE_BITS))?;
+            changed.push(path);
+        }
+    }
+    Ok(changed)
+}
+
+/// The home, the files in it, and those in its folders of tapes and locks.
+fn private_paths(home: &Path) -> Vec<PathBuf> {
+    let folders = [home.to_owned(), tapes_dir(home), process_locks_dir(home)];
+    let entries = folders.iter().flat_map(std::fs::read_dir).flatten().flatten().map(|entry| entry.path());
+    std::iter::once(home.to_owned()).chain(entries).collect()
 }
 
 /// Opens the database, creating home and database if missing, and registers this process as a lease owner.

@@ -2,13 +2,16 @@
 //!
 //! A failure to write a message to standard error is ignored. A failure to write data to standard output fails the
 //! command, unless the reader has closed the pipe.
+//!
+//! A terminal never receives control characters, or characters that hide or reorder others: they are shown as escapes, in
+//! JSON as escapes of JSON. Programs get data verbatim.
 
 use std::fmt::Arguments;
-use std::io::{self, BufWriter, Write as _};
+use std::io::{self, BufWriter, IsTerminal as _, Write as _};
 
 use capstan_channels::SharedTty;
 use capstan_channels::chat::strip_escapes;
-use capstan_protocol::ErrorCode;
+use capstan_protocol::{ErrorCode, escape_json_text, escape_text};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, stat};
 
 use crate::CommandError;
@@ -33,8 +36,20 @@ pub(crate) fn write_stderr(text: Arguments<'_>) {
 
 /// Prints lines of data. A reader that closes the pipe early, as `head` does, is not a failure.
 pub(crate) fn print_lines(lines: impl IntoIterator<Item = String>) -> Result<(), CommandError> {
+    print_escaped(lines, escape_text)
+}
+
+/// Prints lines of JSON, like [`print_lines`].
+pub(crate) fn print_json_lines(lines: impl IntoIterator<Item = String>) -> Result<(), CommandError> {
+    print_escaped(lines, escape_json_text)
+}
+
+/// Prints lines; a terminal gets the escaped ones.
+fn print_escaped(lines: impl IntoIterator<Item = String>, escape: fn(&str) -> String) -> Result<(), CommandError> {
     let mut output = BufWriter::new(io::stdout().lock());
-    let printed = lines.into_iter().try_for_each(|line| writeln!(output, "{line}")).and_then(|()| output.flush());
+    let is_terminal = io::stdout().is_terminal();
+    let mut print_line = |line: String| writeln!(output, "{}", if is_terminal { escape(&line) } else { line });
+    let printed = lines.into_iter().try_for_each(&mut print_line).and_then(|()| output.flush());
     match printed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(output_error(&error.to_string())),
         _ => Ok(()),
@@ -49,7 +64,7 @@ pub(crate) fn print(line: &str) -> Result<(), CommandError> {
 /// Prints a value as JSON.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), CommandError> {
     let text = serde_json::to_string_pretty(value);
-    print(&text.map_err(|error| output_error(&error.to_string()))?)
+    print_json_lines([text.map_err(|error| output_error(&error.to_string()))?])
 }
 
 fn output_error(detail: &str) -> CommandError {

@@ -16,6 +16,11 @@
 //! The watcher spawns a probe task. Progress means that the probe has run, or that the global queue got shorter. A long queue
 //! alone is no evidence: hundreds of sessions may be ready at once on a busy machine. Checks are counted instead of measuring
 //! time, because a process that was stopped, or does not get its core, does not check either.
+//!
+//! # Warning
+//!
+//! The standby worker is released in any case, but only workers that wait, and use no processor time, are reported: a
+//! plugin has blocked them. Workers that compute are slow, not blocked, as with a large message on a busy machine.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -37,6 +42,10 @@ const LIVENESS_RECHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Number of consecutive checks without progress after which the workers count as blocked.
 const MAX_STALLED_CHECKS: u32 = 200;
+
+/// Processor time that this process may use during the failed checks if its workers are blocked. The checks themselves
+/// take a part of it.
+const MAX_BLOCKED_CPU_TIME: Duration = Duration::from_millis(50);
 
 /// A tokio runtime with a standby worker. See the module documentation.
 pub(crate) struct SessionRuntime {
@@ -112,10 +121,15 @@ impl StandbyWorker {
             if *waited.unwrap_or_else(PoisonError::into_inner).0 {
                 return;
             }
+            let cpu_time = process_cpu_time();
             if !is_making_progress(handle) {
                 // Before logging: a log that is not read may be what blocks the workers.
                 self.release();
-                tracing::warn!("the worker threads are blocked, perhaps by a plugin; added a standby worker");
+                if process_cpu_time().saturating_sub(cpu_time) < MAX_BLOCKED_CPU_TIME {
+                    tracing::warn!("the worker threads are blocked, perhaps by a plugin; added a standby worker");
+                } else {
+                    tracing::info!("the worker threads are busy; added a standby worker");
+                }
                 return;
             }
         }
@@ -140,6 +154,11 @@ fn is_making_progress(handle: &Handle) -> bool {
         depth = new_depth;
     }
     false
+}
+
+fn process_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 fn has_run(probe: &Receiver<()>) -> bool {

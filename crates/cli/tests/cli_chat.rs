@@ -460,3 +460,13 @@ fn c01_invalid_model_and_reserved_session_are_rejected() {
     fixture.capstan(&["chat", "--model", "openai:"]).refused("usage", 2);
     fixture.capstan(&["chat", "--session-id", "system"]).refused("session-reserved", 2);
 }
+
+#[test]
+fn a04_chat_id_selects_the_chat_and_its_session() {
+    let fixture = CliFixture::new();
+    fixture.capstan_with_input(&["chat", "--chat-id", "garden"], b"hello\n").succeeded();
+    assert_eq!(entries_of_kind(&fixture.tape("cli:garden"), "message").len(), 2);
+    let events = fixture.capstan(&["tape", "events", "cli:garden", "--json"]).values();
+    let inbound = events.iter().find(|fact| fact["fact"] == "inbound").unwrap();
+    assert_eq!(inbound["event"]["conversation_id"], "garden");
+}

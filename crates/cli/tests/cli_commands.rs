@@ -151,9 +151,9 @@ fn g09_langbot_query_is_served_and_its_binding_recorded() {
     assert!(log.contains("\"binding_id\":\"pipeline:p-1\""), "{log}");
 
     let mut invalid = query;
-    invalid["pipeline_config"]["safety"] = json!({});
+    invalid["pipeline_config"]["moderation"] = json!({});
     let output = fixture.capstan_with_input(&["events", "query", "-"], invalid.to_string().as_bytes());
-    assert!(output.refused("query-invalid", 2).stderr.contains("unknown field `safety`"));
+    assert!(output.refused("query-invalid", 2).stderr.contains("unknown field `moderation`"));
     fixture.capstan_with_input(&["events", "query", "-"], b"[").refused("query-invalid", 2);
     assert_eq!(fixture.outcomes(), (1, 0), "none of them was accepted");
 }

@@ -23,7 +23,6 @@ const COMMANDS_READING_CONFIG: &[&[&str]] = &[
     &["tape", "list"],
     &["skills", "list"],
     &["config", "show"],
-    &["a-plugin-s-own"],
 ];
 /// One byte more than the maximum size of a configuration file.
 const OVERSIZED_CONFIG_BYTES: usize = (1 << 20) + 1;

@@ -2,19 +2,44 @@
 
 mod cli_support;
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 
 use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
 use cli_support::{
-    CliFixture, assert_status, doctor_report, entries_named, execute_sql, find_check, fixture_with_events,
+    CliFixture, StdioServer, assert_status, doctor_report, entries_named, execute_sql, find_check, fixture_with_events,
     wait_for_barrier,
 };
 use serde_json::{Value, json};
+
+/// Id of a user who is neither root nor the one who runs the tests.
+const OTHER_UID: u32 = 12_345;
 
 fn first_event_id(fixture: &CliFixture) -> String {
     let entries = fixture.entries();
     let accepted = entries_named(&entries, "event.accepted")[0];
     accepted["payload"]["data"]["event"]["event_id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn g10_run_past_its_deadline_is_a_warning_that_names_the_process() {
+    let barrier = ReplyBarrier::new();
+    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("late").with_barrier(&barrier)]);
+    let fixture = CliFixture::with_model(&server);
+    let mut stdio = StdioServer::start(&fixture);
+    stdio.send_line(&json!({ "id": 1, "session": "s", "text": "hello" }));
+    wait_for_barrier(&barrier);
+    stdio.signal("STOP");
+    assert_status(&doctor_report(&fixture, 0), "runs", "ok");
+    // The lease outlasts the deadline of its run.
+    execute_sql(&fixture, "UPDATE leases SET until = '2020-01-01T00:00:00.000000+00:00'");
+    let report = doctor_report(&fixture, 0);
+    assert_status(&report, "runs", "warning");
+    let runs = find_check(&report, "runs");
+    assert_eq!(runs["data"]["overdue"][0]["pid"], stdio.process_id(), "{runs:#}");
+    assert!(runs["hint"].as_str().unwrap().contains(&format!("process {}", stdio.process_id())), "{runs:#}");
+    stdio.signal("KILL");
+    stdio.wait_for_exit();
+    barrier.release();
 }
 
 #[test]
@@ -150,6 +175,8 @@ fn x02_orphaned_work_is_reported_with_a_hint() {
     assert_status(&report, "runs", "warning");
     let abandoned = &find_check(&report, "in-flight")["data"]["abandoned"];
     assert_eq!((abandoned.as_array().unwrap().len(), &abandoned[0]["session"]), (1, &json!("cli:local")));
+    let workspace = fixture.workspace().canonicalize().unwrap();
+    assert_eq!(abandoned[0]["workspace"], json!(workspace), "only a process of that workspace recovers it");
     let files = || std::fs::read_dir(fixture.home().join("owners")).unwrap().count();
     assert_eq!(files(), 1, "the check changes nothing");
 
@@ -233,9 +260,77 @@ fn home_readable_by_others_is_a_warning() {
 }
 
 #[test]
+fn x06_home_that_others_can_write_is_refused_and_made_private() {
+    let fixture = fixture_with_events(1);
+    let set_mode = |name: &str, mode| {
+        std::fs::set_permissions(fixture.home().join(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    fixture.file("home/config.toml", "");
+    for (name, mode) in [("", 0o777), ("", 0o720), ("config.toml", 0o666), ("config.toml", 0o620)] {
+        set_mode("", 0o700);
+        set_mode("config.toml", 0o600);
+        set_mode(name, mode);
+        let refused = fixture.capstan(&["run", "hello"]).refused("home-insecure", 3);
+        assert!(refused.stderr.contains("other users may write it"), "{refused:?}");
+    }
+    set_mode("", 0o777);
+    set_mode("capstan.db", 0o644);
+    assert_status(&doctor_report(&fixture, 1), "home", "problem");
+    let output = fixture.capstan(&["doctor", "--repair"]).data();
+    assert!(output.contains("private"), "{output}");
+    let mode = |name: &str| std::fs::metadata(fixture.home().join(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(""), mode("config.toml"), mode("capstan.db")), (0o700, 0o600, 0o600));
+    fixture.capstan(&["run", "hello"]).data();
+}
+
+#[test]
+fn x06_home_and_settings_of_another_user_are_refused() {
+    let fixture = fixture_with_events(1);
+    let path = fixture.file("home/secrets.toml", "api_key = 'theirs'\n");
+    if std::fs::metadata(fixture.home()).unwrap().uid() != 0 {
+        // Only root can give files away.
+        return;
+    }
+    let (home, database) = (fixture.home(), fixture.database());
+    chown(&path, Some(OTHER_UID), None).unwrap();
+    let refused = fixture.capstan(&["run", "hello"]).refused("home-insecure", 3);
+    assert!(refused.stderr.contains(&format!("secrets.toml: it belongs to user {OTHER_UID}")), "{refused:?}");
+    chown(&path, Some(0), None).unwrap();
+    chown(&home, Some(OTHER_UID), None).unwrap();
+    let before = std::fs::metadata(&database).unwrap().modified().unwrap();
+    for command in [&["run", "hello"][..], &["config", "show"], &["tape", "list"]] {
+        fixture.capstan(command).refused("home-insecure", 3);
+    }
+    let checks: Value = serde_json::from_str(&fixture.capstan(&["doctor", "--repair", "--json"]).stdout).unwrap();
+    assert_eq!(checks["checks"].as_array().unwrap().len(), 1, "only the home is reported: {checks:#}");
+    assert_eq!(std::fs::metadata(&database).unwrap().modified().unwrap(), before, "nothing was used");
+}
+
+#[test]
+fn x06_files_of_a_home_are_private_whatever_the_umask() {
+    for store in ["sqlite", "jsonl"] {
+        let fixture = CliFixture::new().set("CAPSTAN_TAPE_STORE", store);
+        let run = fixture.command(&["run", "hello"]);
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", "umask 0; exec \"$0\" \"$@\""]).arg(run.get_program()).args(run.get_args());
+        shell.envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        assert!(shell.current_dir(fixture.workspace()).output().unwrap().status.success());
+        let mut folders = vec![fixture.home()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+                let (path, metadata) = (entry.path(), entry.metadata().unwrap());
+                assert_eq!(metadata.permissions().mode() & 0o077, 0, "{}", path.display());
+                folders.extend(metadata.is_dir().then_some(path));
+            }
+        }
+    }
+}
+
+#[test]
 fn damaged_database_is_reported() {
     let garbage = CliFixture::new().config("");
     std::fs::write(garbage.database(), vec![b'x'; 5000]).unwrap();
+    garbage.make_home_private();
     let report = doctor_report(&garbage, 1);
     assert_status(&report, "database", "problem");
     let output = garbage.capstan(&["doctor", "--repair"]).failed("problems-found", 1);

@@ -86,7 +86,8 @@ fn usage_errors() {
     table.add(&fixture, "a standard input that is not UTF-8", &["run", "-"], &output);
     assert!(!fixture.home().exists(), "these commands write nothing");
 
-    table.add_refused(&fixture, "no channel to listen on", &["serve"], ("channel-missing", 2));
+    let without_channels = CliFixture::new().set("CAPSTAN_ENABLED_CHANNELS", "!stdio");
+    table.add_refused(&without_channels, "no channel to listen on", &["serve"], ("channel-missing", 2));
     let terminal = ["serve", "--channel", "cli"];
     table.add_refused(&fixture, "a channel that has nothing to listen to", &terminal, ("channel-missing", 2));
     let unknown = ["serve", "--channel", "stdoi"];

@@ -3,7 +3,9 @@
 mod cli_support;
 
 use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply, send_signal};
-use cli_support::{BinaryOutput, CliFixture, entries_of_kind, hold_pipe_reader, make_pipe, wait_for_barrier};
+use cli_support::{
+    BinaryOutput, CliFixture, doctor_report, entries_of_kind, find_check, hold_pipe_reader, make_pipe, wait_for_barrier,
+};
 use serde_json::json;
 
 /// Arguments of a run with this event id.
@@ -39,6 +41,26 @@ fn x03_event_id_of_another_session_is_rejected() {
     fixture.capstan(&run_arguments("e-1", "hello")).data();
     fixture.capstan(&["run", "hello", "--event-id", "e-1", "--session-id", "other"]).refused("event-id-taken", 2);
     assert_eq!(fixture.outcomes(), (1, 0));
+}
+
+#[test]
+fn x03_event_id_of_a_moved_workspace_is_rejected_as_one_of_another_workspace() {
+    let barrier = ReplyBarrier::new();
+    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("never received").with_barrier(&barrier)]);
+    let fixture = CliFixture::with_model(&server);
+    let mut killed = fixture.command(&run_arguments("e-1", "hello")).spawn().unwrap();
+    wait_for_barrier(&barrier);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    std::fs::create_dir(fixture.path("moved")).unwrap();
+    let mut command = fixture.command(&run_arguments("e-1", "hello"));
+    let refused = BinaryOutput::from(command.current_dir(fixture.path("moved")).output().unwrap());
+    let refused = refused.refused("event-id-taken", 2);
+    assert!(refused.stderr.contains("of another workspace of this home"), "{}", refused.stderr);
+    let report = doctor_report(&fixture, 0);
+    let hint = find_check(&report, "in-flight")["hint"].as_str().unwrap().to_owned();
+    assert!(hint.contains(fixture.workspace().to_str().unwrap()), "{hint}");
+    barrier.release();
 }
 
 #[test]

@@ -50,6 +50,35 @@ fn a02_second_overflow_is_not_blamed_on_the_message_alone() {
 }
 
 #[test]
+fn a02_x02_kill_during_the_summary_of_a_handoff_leaves_no_anchor_and_loses_nothing() {
+    let barrier = ReplyBarrier::new();
+    let server = ScriptedModel::start_blocking(vec![
+        ScriptedReply::text("hi"),
+        ScriptedReply::context_overflow(),
+        ScriptedReply::text("{\"task\": \"never received completely\"}").with_barrier(&barrier),
+        ScriptedReply::text("recovered"),
+    ]);
+    let fixture = CliFixture::with_model(&server);
+    let request =
+        |event_id: &str, text: &str| json!({"id": event_id, "session": "s", "text": text, "event_id": event_id});
+    let mut stdio = StdioServer::start(&fixture);
+    assert_eq!(stdio.send_and_recv(&request("e1", "hello"))["text"], "hi");
+    stdio.send_line(&request("e2", "and now?"));
+    wait_for_barrier(&barrier);
+    stdio.signal("KILL");
+    assert_eq!(stdio.wait_for_exit().code, None, "ended by the signal");
+    barrier.release();
+    assert_eq!(entries_named(&fixture.tape("s"), "auto_handoff/context_overflow").len(), 0);
+    let mut stdio = StdioServer::start(&fixture);
+    let answer = stdio.send_and_recv(&request("e2", "and now?"));
+    assert_eq!((&answer["outcome"], &answer["text"]), (&json!("replied"), &json!("recovered")), "{answer}");
+    stdio.close();
+    let last = server.requests().pop().unwrap().to_string();
+    assert!(last.contains("hello") && last.matches("and now?").count() == 1, "nothing is lost or repeated: {last}");
+    fixture.assert_undamaged();
+}
+
+#[test]
 fn rejected_workspace_or_setting_creates_no_home() {
     let fixture = CliFixture::new();
     let missing = fixture.path("missing");

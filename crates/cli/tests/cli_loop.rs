@@ -156,6 +156,9 @@ fn a02_persistent_overflow_fails_the_run_and_leaves_a_valid_tape() {
     let server = ScriptedModel::start_blocking(vec![
         ScriptedReply::tool_calls([("a", "bash", json!({"cmd": "echo one"}))]),
         ScriptedReply::status(400, too_long),
+        // Two requests for a summary, and the request again.
+        ScriptedReply::status(400, too_long),
+        ScriptedReply::status(400, too_long),
         ScriptedReply::status(400, too_long),
         ScriptedReply::text("better"),
     ]);

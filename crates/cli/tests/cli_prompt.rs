@@ -3,7 +3,7 @@
 mod cli_support;
 
 use capstan_testing::{ScriptedModel, ScriptedReply};
-use cli_support::{CliFixture, entries_of_kind};
+use cli_support::{CliFixture, ENTER, TerminalSession, entries_of_kind};
 use serde_json::{Value, json};
 
 fn write_skill(fixture: &CliFixture, name: &str, text: &str) {
@@ -31,7 +31,7 @@ fn last_message_text(request: &Value) -> &str {
 #[test]
 fn a06_system_prompt_names_workspace_skills_and_tools_and_is_stable() {
     let server = ScriptedModel::start_blocking((0..3).map(|_| ScriptedReply::text("hi")).collect());
-    let fixture = CliFixture::with_model(&server).with_message_context();
+    let fixture = CliFixture::with_model(&server).with_message_context().trusted();
     std::fs::write(fixture.workspace().join("AGENTS.md"), "Speak softly.").unwrap();
     write_release_notes_skill(&fixture);
     for text in ["one", "two"] {
@@ -88,7 +88,7 @@ fn a05_skill_is_loaded_by_its_tool_and_by_mention() {
         ScriptedReply::text("done"),
         ScriptedReply::text("done"),
     ]);
-    let fixture = CliFixture::with_model(&server);
+    let fixture = CliFixture::with_model(&server).trusted();
     write_release_notes_skill(&fixture);
     fixture.capstan(&["run", "write the notes"]).succeeded();
     assert!(
@@ -111,7 +111,7 @@ fn a05_skill_is_loaded_by_its_tool_and_by_mention() {
 
 #[test]
 fn a05_skills_are_listed_shown_and_checked() {
-    let fixture = CliFixture::new();
+    let fixture = CliFixture::new().trusted();
     assert_eq!(fixture.capstan(&["skills", "check"]).data(), "all 1 skills are valid\n");
     write_release_notes_skill(&fixture);
     let list = fixture.capstan(&["skills", "list"]).lines();
@@ -125,7 +125,7 @@ fn a05_skills_are_listed_shown_and_checked() {
 
 #[test]
 fn a05_invalid_skill_is_reported_and_ignored() {
-    let fixture = CliFixture::new();
+    let fixture = CliFixture::new().trusted();
     write_release_notes_skill(&fixture);
     write_skill(&fixture, "broken", "no head");
     let run = fixture.capstan(&["run", "hello"]).succeeded();
@@ -142,4 +142,75 @@ fn a05_invalid_skill_is_reported_and_ignored() {
     let list = fixture.capstan(&["skills", "list"]).succeeded();
     assert!(list.stderr.contains("1 invalid"), "{}", list.stderr);
     fixture.capstan(&["skills", "show", "broken"]).refused("skill-invalid", 2);
+}
+
+#[test]
+fn a06_instructions_of_a_workspace_are_used_only_after_capstan_trust() {
+    let server = ScriptedModel::start_blocking((0..3).map(|_| ScriptedReply::text("hi")).collect());
+    let fixture = CliFixture::with_model(&server);
+    std::fs::write(fixture.workspace().join("AGENTS.md"), "Speak softly.").unwrap();
+    write_release_notes_skill(&fixture);
+    let workspace = fixture.workspace().display().to_string();
+    let notice = format!("its AGENTS.md and .agents are not used; to trust it: capstan trust {workspace}");
+    let has_instructions = |number: usize| {
+        let prompt = system_prompt(&server.requests()[number]).to_owned();
+        (prompt.contains("Speak softly."), prompt.contains("release-notes"))
+    };
+    let untrusted = fixture.capstan(&["run", "one"]).succeeded();
+    assert!(untrusted.stderr.contains(&notice), "{}", untrusted.stderr);
+    assert_eq!(has_instructions(0), (false, false));
+    assert_eq!(fixture.capstan(&["trust"]).data(), format!("trusted: {workspace}\n"));
+    assert_eq!(fixture.capstan(&["trust", "--list"]).data(), format!("{workspace}\n"));
+    let trusted = fixture.capstan(&["run", "two"]).succeeded();
+    assert!(!trusted.stderr.contains("trust"), "{}", trusted.stderr);
+    assert_eq!(has_instructions(1), (true, true));
+    fixture.capstan(&["untrust", &workspace]).succeeded();
+    assert_eq!(fixture.capstan(&["trust", "--list"]).data(), "");
+    assert!(fixture.capstan(&["run", "three"]).succeeded().stderr.contains(&notice));
+    assert_eq!(has_instructions(2), (false, false));
+}
+
+#[test]
+fn a06_terminal_user_is_asked_about_a_workspace_once() {
+    let fixture = CliFixture::new();
+    std::fs::write(fixture.workspace().join("AGENTS.md"), "Speak softly.").unwrap();
+    let screen = TerminalSession::open(&fixture.command(&["run", "hello"]), 120, 30);
+    screen.wait_for("Trust it? [y/N]");
+    screen.send("n");
+    screen.send(ENTER);
+    screen.wait_for("capstan trust");
+    assert_eq!(screen.wait_for_exit(), Some(0));
+    let screen = TerminalSession::open(&fixture.command(&["run", "again"]), 120, 30);
+    let shown = screen.wait_for("capstan trust");
+    assert!(!shown.contains("Trust it?"), "{shown}");
+    assert_eq!(screen.wait_for_exit(), Some(0));
+}
+
+#[test]
+fn a05_skill_that_replaces_another_is_reported() {
+    let fixture = CliFixture::new().trusted();
+    write_skill(&fixture, "skill-creator", "---\nname: skill-creator\ndescription: Mine.\n---\nx\n");
+    let warning = "the workspace skill skill-creator replaces the built-in skill of that name";
+    for arguments in [["skills", "list"], ["skills", "check"], ["run", "hello"]] {
+        let output = fixture.capstan(&arguments).succeeded();
+        assert!(output.stderr.contains(warning), "{arguments:?}: {}", output.stderr);
+    }
+}
+
+#[test]
+fn x06_trusted_workspace_may_set_every_key() {
+    let fixture = CliFixture::new();
+    std::fs::write(fixture.workspace().join("capstan.toml"), "max_steps = 100\n").unwrap();
+    fixture.capstan(&["run", "hello"]).refused("config-untrusted", 3);
+    fixture.capstan(&["trust"]).succeeded();
+    fixture.capstan(&["run", "hello"]).succeeded();
+}
+
+#[test]
+fn x06_config_show_does_not_print_control_characters_of_a_workspace() {
+    let fixture = CliFixture::new();
+    let settings = "[channels.\"x\\u001b]52;c;cHduZWQ=\\u0007\"]\nadmission = \"steer\"\n";
+    std::fs::write(fixture.workspace().join("capstan.toml"), settings).unwrap();
+    let refused = fixture.capstan(&["config", "show"]).refused("config-invalid", 3);
+    assert!(!refused.stderr.contains('\u{1b}') && refused.stderr.contains("control characters"), "{}", refused.stderr);
 }

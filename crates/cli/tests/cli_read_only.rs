@@ -166,12 +166,14 @@ fn x02_read_only_database_is_not_read_without_its_log() {
     drop(writer);
     for (file, copy) in &copies {
         std::fs::rename(copy, file).unwrap();
-        set_mode(file, 0o666);
+        let home_owner = std::fs::metadata(&home).unwrap().uid();
+        std::os::unix::fs::chown(file, Some(home_owner), None).unwrap();
+        set_mode(file, 0o600);
     }
     set_mode(&home, 0o555);
     let output = unprivileged.capstan(&["tape", "list"]).refused("store-read-only", 4);
     assert!(output.stderr.contains("it was not closed"), "{output:?}");
-    set_mode(&home, 0o777);
+    set_mode(&home, 0o700);
     let tapes = unprivileged.capstan(&["tape", "list", "--json"]).json();
     assert_eq!(tapes[0]["session"], json!("renamed"), "{tapes}");
 }

@@ -5,6 +5,8 @@ mod cli_support;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use capstan_protocol::{EntryId, JsonObject};
+use capstan_tape::{ChainHash, ContentDigest, EntryKind};
 use cli_support::{CliFixture, assert_status, doctor_report, execute_sql, find_check, fixture_with_events};
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -77,6 +79,22 @@ fn doctor_does_not_migrate_an_older_database_but_repair_does() {
     assert_status(&repaired, "database", "ok");
 }
 
+/// Appends an entry with its hash to the only tape of the store.
+fn append_unreplicated_note(fixture: &CliFixture) {
+    let database = Connection::open(fixture.database()).unwrap();
+    let (tape, head, hash): (String, i64, [u8; 32]) = database
+        .query_row("SELECT name, head, head_hash FROM tapes", [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .unwrap();
+    let (id, date, payload) = (head + 1, "2026-11-15T20:57:42.680379+00:00", json!({"name": "note", "data": 1}));
+    let digest = ContentDigest::new(&EntryKind::Event, &payload, &JsonObject::new(), &JsonObject::new());
+    let hash = ChainHash::from_bytes(hash).link(&tape, EntryId(id.unsigned_abs()), date, &digest);
+    let entry = "INSERT INTO entries (tape, id, kind, anchor, payload, meta, date, date_ms, extra, hash) \
+                 VALUES (?1, ?2, 'event', NULL, ?3, '{}', ?4, 1794776262680, '{}', ?5)";
+    let hash = hash.as_bytes();
+    database.execute(entry, (&tape, id, payload.to_string(), date, hash)).unwrap();
+    database.execute("UPDATE tapes SET head = ?1, head_hash = ?2", (id, hash)).unwrap();
+}
+
 #[test]
 fn p12_repair_replicates_pending_entries() {
     let fixture = CliFixture::new().config("tape_store = 'jsonl'\n");
@@ -85,16 +103,7 @@ fn p12_repair_replicates_pending_entries() {
     let file = std::fs::read_dir(&tapes).unwrap().next().unwrap().unwrap().path();
     let before = std::fs::read(&file).unwrap();
     // As after the death of a process between commit and replication.
-    let head: i64 = Connection::open(fixture.database())
-        .unwrap()
-        .query_row("UPDATE tapes SET head = head + 1 RETURNING head", [], |row| row.get(0))
-        .unwrap();
-    let entry = format!(
-        "INSERT INTO entries (tape, id, kind, anchor, payload, meta, date, date_ms, extra) \
-         SELECT name, {head}, 'event', NULL, '{{\"name\":\"note\",\"data\":1}}', '{{}}', \
-         '2026-11-15T20:57:42.680379+00:00', NULL, '{{}}' FROM tapes"
-    );
-    execute_sql(&fixture, &entry);
+    append_unreplicated_note(&fixture);
     assert_status(&doctor_report(&fixture, 0), "hand-over", "warning");
     let repaired = fixture.capstan(&["doctor", "--repair", "--json"]).json();
     assert!(repaired["repaired"][0].as_str().unwrap().starts_with("replicated entries of tape"), "{repaired:#}");
@@ -108,6 +117,7 @@ fn p12_repair_replicates_pending_entries() {
 #[track_caller]
 fn assert_repair_changes_nothing(fixture: &CliFixture, why: &str) {
     write_stale_lock_file(fixture);
+    fixture.make_home_private();
     let before = file_contents(&fixture.home());
     let report = failing_repair_report(fixture);
     assert!(file_contents(&fixture.home()) == before, "nothing is written: {report:#}");

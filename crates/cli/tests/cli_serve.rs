@@ -176,10 +176,10 @@ fn c06_failed_turn_replies_with_its_notice_and_is_logged() {
     let mut stdio = StdioServer::start(&fixture);
     let answer = stdio.send_and_recv(&stdio_request(1, "s", "hello"));
     assert_eq!(answer["outcome"], "failed");
-    assert!(answer["text"].as_str().unwrap().contains("missing"), "{answer}");
+    assert!(answer["text"].as_str().unwrap().contains("(model-unknown)"), "{answer}");
     let output = stdio.close().succeeded();
     assert_eq!(output.stdout, "");
-    assert!(output.stderr.contains("model-unknown"), "{output:?}");
+    assert!(output.stderr.contains("model-unknown") && output.stderr.contains("missing"), "{output:?}");
 }
 
 #[test]
@@ -443,4 +443,38 @@ fn a01_message_of_maximum_size_is_answered() {
     let fixture = CliFixture::new();
     fixture.capstan_with_input(&["run", "-"], "\"\n".repeat(512 * 1024).as_bytes()).data();
     fixture.assert_undamaged();
+}
+
+#[test]
+fn t11_provider_failure_is_sent_as_a_code_and_a_sentence() {
+    let error = json!({"error": {"message": "bad thing at /srv/llm/app.py"}});
+    let server = ScriptedModel::start_blocking(vec![ScriptedReply::status(400, error.to_string())]);
+    let fixture = CliFixture::with_model(&server);
+    let mut stdio = StdioServer::start(&fixture);
+    stdio.write(format!("{}\n", json!({"session": "s", "text": "hello", "stream": true})));
+    let mut lines = vec![stdio.recv_line()];
+    while lines.last().is_some_and(|line| line["outcome"].is_null()) {
+        lines.push(stdio.recv_line());
+    }
+    let text = json!(lines).to_string();
+    assert!(text.contains(r#""code":"model-rejected""#) && text.contains("(model-rejected)"), "{text}");
+    assert!(!text.contains("/srv/llm") && !text.contains("127.0.0.1"), "{text}");
+    let log = stdio.close().succeeded().stderr;
+    assert!(log.contains("/srv/llm/app.py"), "the log has the whole error: {log}");
+    let tape = json!(fixture.tape("s")).to_string();
+    assert!(tape.contains("/srv/llm/app.py"), "the tape has the whole error: {tape}");
+}
+
+#[test]
+fn c02_serve_without_flags_listens_on_the_enabled_channels() {
+    let line = b"{\"id\": 1, \"session\": \"s\", \"text\": \"hello\"}\n";
+    for command in ["serve", "gateway"] {
+        let reply = CliFixture::new().capstan_with_input(&[command], line).succeeded().stdout;
+        assert!(reply.contains("You said: hello"), "{reply}");
+    }
+    let fixture = CliFixture::new().config("enabled_channels = ['stdoi']\n");
+    let refused = fixture.capstan(&["serve"]).refused("channel-unknown", 2).stderr;
+    assert!(refused.contains("enabled_channels: unknown channel stdoi"), "{refused}");
+    let reply = fixture.capstan_with_input(&["serve", "--channel", "stdio"], line).succeeded().stdout;
+    assert!(reply.contains("You said: hello"), "the flag overrides the setting: {reply}");
 }

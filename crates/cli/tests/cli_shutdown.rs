@@ -192,13 +192,15 @@ fn x01_signalled_run_does_not_wait_for_a_stalled_reader() {
     let words = "word ".repeat(40_000);
     let server = ScriptedModel::start_blocking(vec![ScriptedReply::text(&words)]);
     let fixture = CliFixture::with_model(&server);
-    let process = fixture.command(&["run", "hello"]).spawn().unwrap();
+    let mut process = fixture.command(&["run", "hello"]).spawn().unwrap();
     // More than the capacity of a pipe without a reader.
     let output = process.stdout.as_ref().unwrap();
     while rustix::io::ioctl_fionread(output).unwrap() < 60_000 {
         std::thread::yield_now();
     }
     send_signal(process.id(), "TERM");
+    // The output is read only after the process has ended: its reader is stalled until then.
+    process.wait().unwrap();
     BinaryOutput::from(process.wait_with_output().unwrap()).failed("run-cancelled", 130);
     fixture.assert_undamaged();
 }

@@ -52,9 +52,10 @@ fn create_backup_dir(fixture: &CliFixture) -> String {
 fn older_database_is_migrated_once() {
     let fixture = CliFixture::with_schema_v1();
     let newest = SqliteStore::SCHEMA_VERSION;
-    let output = fixture.capstan(&["store", "migrate"]).data();
+    let output = fixture.capstan(&["store", "migrate"]);
     let database = fixture.database().display().to_string();
-    assert_eq!(output, format!("migrated {database} from schema 1 to {newest}\n"));
+    assert!(output.stderr.contains(&format!("{database}.v1")), "names the copy: {}", output.stderr);
+    assert_eq!(output.stdout, format!("migrated {database} from schema 1 to {newest}\n"));
     assert_eq!(schema_version(&fixture.database()), newest);
     let output = fixture.capstan(&["store", "migrate"]).data();
     assert_eq!(output, format!("{database} already has the newest schema {newest}\n"));
@@ -71,8 +72,46 @@ fn missing_or_newer_database_is_not_migrated() {
     fixture.capstan(&["run", "hello"]).data();
     Connection::open(fixture.database()).unwrap().pragma_update(None, "user_version", 99).unwrap();
     fixture.capstan(&["store", "migrate"]).refused("store-too-new", 4);
-    fixture.capstan(&["store", "backup", &fixture.path("b.db")]).refused("store-too-new", 4);
     assert_eq!(schema_version(&fixture.database()), 99);
+}
+
+#[test]
+fn x08_newer_database_can_still_be_exported_and_backed_up() {
+    let fixture = CliFixture::new();
+    fixture.capstan(&["run", "hello"]).data();
+    let tape = fixture.capstan(&["tape", "list", "--json"]).json()[0]["name"].as_str().unwrap().to_owned();
+    let exported = fixture.capstan(&["tape", "export", &tape]).data();
+    let connection = Connection::open(fixture.database()).unwrap();
+    connection.execute_batch("ALTER TABLE entries ADD COLUMN later TEXT; PRAGMA user_version = 99").unwrap();
+    drop(connection);
+    assert_eq!(fixture.capstan(&["tape", "export", &tape]).data(), exported);
+    let backup = fixture.path("b.db");
+    fixture.capstan(&["store", "backup", &backup]).data();
+    assert_eq!((schema_version(&fixture.database()), schema_version(Path::new(&backup))), (99, 99));
+    fixture.capstan(&["tape", "reset", &tape]).refused("store-too-new", 4);
+    fixture.capstan(&["run", "again"]).refused("store-too-new", 4);
+}
+
+#[test]
+fn x08_rollback_returns_to_the_copy_and_keeps_what_it_replaces() {
+    let fixture = CliFixture::with_schema_v1();
+    fixture.capstan(&["store", "rollback"]).refused("usage", 2);
+    fixture.capstan(&["store", "migrate"]);
+    let newest = SqliteStore::SCHEMA_VERSION;
+    let viewer = Connection::open(fixture.database()).unwrap();
+    viewer.execute_batch("BEGIN; SELECT count(*) FROM tapes").unwrap();
+    fixture.capstan(&["store", "rollback"]).refused("store-busy", 4);
+    drop(viewer);
+    fixture.capstan(&["run", "after the migration"]);
+    let plan = fixture.capstan(&["store", "rollback", "--dry-run", "--json"]).json();
+    assert_eq!((plan["from"].as_u64(), plan["to"].as_u64()), (Some(newest.into()), Some(1)));
+    assert!(plan["lost_entries"].as_u64() > Some(0) && plan["lost_events"] == 1, "{plan}");
+    assert_eq!(schema_version(&fixture.database()), newest);
+
+    let done = fixture.capstan(&["store", "rollback", "--json"]).json();
+    assert_eq!(schema_version(&fixture.database()), 1);
+    assert_eq!(schema_version(Path::new(done["replaced"].as_str().unwrap())), newest);
+    fixture.assert_undamaged();
 }
 
 #[test]

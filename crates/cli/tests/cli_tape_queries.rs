@@ -1,8 +1,8 @@
-//! `capstan tape show` and `search` with their filters (P10), on a Bub tape; and `tape events` (G7).
+//! `capstan tape show` and `search` with their filters (P10), on a Bub tape; `tape events` (G7); `tape head` (P17).
 
 mod cli_support;
 
-use cli_support::{CliFixture, bub_sample_path, entry_ids};
+use cli_support::{CliFixture, bub_sample_path, entry_ids, execute_sql};
 use serde_json::json;
 
 /// The imported sample, for queries.
@@ -157,4 +157,33 @@ fn g07_event_log_lists_failures_and_foreign_entries() {
     let copied = fixture.capstan(&["tape", "events", &exported, "--json"]).values();
     assert!(copied.iter().any(|fact| fact["fact"] == "inbound"));
     assert!(!copied.iter().any(|fact| fact["fact"] == "outcome"), "a file has no outcomes");
+}
+
+#[test]
+fn p17_changed_entry_and_removed_end_are_found_with_a_kept_head() {
+    let fixture = CliFixture::new();
+    fixture.capstan(&["run", "hello"]).data();
+    let head = fixture.capstan(&["tape", "head", "cli:local"]).data();
+    let json = fixture.capstan(&["tape", "head", "cli:local", "--json"]).json();
+    let parts = ["tape", "entry", "hash"].map(|key| json[key].to_string().replace('"', ""));
+    assert_eq!(head.trim_end(), parts.join(":"));
+    let heads = fixture.file("heads.txt", fixture.capstan(&["tape", "head"]).data());
+    fixture.capstan(&["run", "again"]).data();
+    fixture.capstan(&["tape", "verify", "--head", head.trim_end(), "--heads-from", &heads]).data();
+
+    let database = fixture.database();
+    let copy = std::fs::read(&database).unwrap();
+    execute_sql(&fixture, "UPDATE entries SET meta = '{}' WHERE id = 6");
+    let output = fixture.capstan(&["tape", "verify"]).failed("tape-damaged", 4);
+    assert!(output.stderr.contains("the hash chain breaks at entry 6: the entry was changed"), "{output:?}");
+    std::fs::write(&database, copy).unwrap();
+
+    execute_sql(
+        &fixture,
+        "DELETE FROM entries WHERE id > 5; UPDATE tapes SET head = 5, \
+         head_hash = (SELECT hash FROM entries WHERE tape = name AND id = 5)",
+    );
+    let output = fixture.capstan(&["tape", "verify", "--head", head.trim_end()]).failed("tape-damaged", 4);
+    assert!(output.stderr.contains("was its head, but the tape ends at entry 5"), "{output:?}");
+    fixture.capstan(&["tape", "verify", "--head", "nonsense"]).failed("usage", 2);
 }

@@ -165,7 +165,7 @@ fn c01_escape_sequences_of_a_provider_error_are_stripped() {
     let onboard =
         CliFixture::new().capstan_with_input(&onboard, b"sk-a-key-of-some-length").failed("model-rejected", 1);
     for output in [run, onboard] {
-        assert!(output.stderr.contains(": no such thing\n"), "{output:?}");
+        assert!(output.stderr.contains(": no such thing\\u{202e}\n"), "{output:?}");
         let drives = |character: char| character != '\n' && (character.is_control() || character == '\u{202e}');
         assert!(!output.stderr.contains(drives), "{output:?}");
     }
@@ -210,4 +210,30 @@ fn c01_log_line_is_on_a_line_of_its_own_at_a_terminal() {
     let shown = screen.wait_for(" WARN ");
     assert_eq!(lines_containing(&shown, "this is cut by"), ["this is cut by"], "{shown}");
     assert_eq!(screen.wait_for_exit(), Some(0));
+}
+
+#[test]
+fn x06_hidden_characters_are_shown_by_commands_at_a_terminal() {
+    let fixture = CliFixture::new();
+    let hidden = ['\u{9b}', '\u{202e}', '\u{200b}', '\u{2028}', '\u{ad}', '\u{2060}', '\u{3164}', '\u{e0041}'];
+    fixture.capstan(&["run", &format!("begin{}end", hidden.iter().collect::<String>())]).data();
+    let commands: [(&[&str], &str); 7] = [
+        (&["tape", "show", "cli:local"], r"begin\x9b\u{202e}\u{200b}\u{2028}\xad\u{2060}\u{3164}\u{e0041}end"),
+        (&["tape", "search", "cli:local", "begin"], r"\u{202e}"),
+        (&["tape", "events", "cli:local"], r"\u{202e}"),
+        (&["tape", "show", "cli:local", "--json"], r"begin\u009b\u202e\u200b\u2028\u00ad\u2060\u3164\udb40\udc41end"),
+        (&["tape", "events", "cli:local", "--json"], r"\u202e"),
+        (&["tape", "export", "cli:local"], r"\u202e"),
+        (&["tape", "context"], r"\u202e"),
+    ];
+    for (command, shown) in commands {
+        // Wide enough for a record on one line, or high enough for a request on many.
+        let (columns, rows) = if command == ["tape", "context"] { (400, 1000) } else { (4000, 60) };
+        let screen = TerminalSession::open(&fixture.command(command), columns, rows);
+        screen.wait_for(shown);
+        let raw = screen.raw();
+        assert!(!raw.contains(hidden), "{command:?}: {raw:?}");
+    }
+    let piped = fixture.capstan(&["tape", "export", "cli:local"]).data();
+    assert!(hidden.iter().all(|character| piped.contains(*character)), "programs get the text verbatim");
 }

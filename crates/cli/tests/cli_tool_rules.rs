@@ -257,7 +257,7 @@ fn x06_command_cannot_read_the_memory_of_the_host() {
     if std::fs::metadata(fixture.root()).unwrap().uid() == 0 {
         let copy = fixture.root().join("capstan");
         std::fs::copy(command.get_program(), &copy).unwrap();
-        for path in [fixture.root(), fixture.workspace(), fixture.home()] {
+        for path in [fixture.root(), fixture.workspace(), fixture.home(), fixture.home().join("config.toml")] {
             chown(path, Some(UNPRIVILEGED_UID), Some(UNPRIVILEGED_UID)).unwrap();
         }
         let mut unprivileged_command = Command::new(copy);
@@ -267,6 +267,12 @@ fn x06_command_cannot_read_the_memory_of_the_host() {
         command.uid(UNPRIVILEGED_UID).gid(UNPRIVILEGED_UID);
     }
     BinaryOutput::from(command.output().unwrap()).succeeded();
+    if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
+        // Root does not use the home of another user either.
+        for path in [fixture.home(), fixture.home().join("config.toml")] {
+            chown(path, Some(0), Some(0)).unwrap();
+        }
+    }
     let entries = fixture.entries();
     let answer = entries_of_kind(&entries, "tool_result")[0]["payload"]["results"][0].to_string();
     assert!(answer.matches("Permission denied").count() == 3 && !answer.contains("is open"), "{answer}");

@@ -148,3 +148,35 @@ fn a04_quit_command_does_nothing_outside_a_chat() {
         assert!(help.contains(&format!("  ,{tool}")), "{tool}: {help}");
     }
 }
+
+#[test]
+fn a04_models_are_not_offered_the_commands_that_are_for_people() {
+    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("hi")]);
+    let fixture = CliFixture::with_model(&server);
+    run_message(&fixture, "hello");
+    let request = &server.requests()[0];
+    let names: Vec<&str> =
+        request["tools"].as_array().unwrap().iter().filter_map(|tool| tool["function"]["name"].as_str()).collect();
+    assert!(names.contains(&"bash") && names.contains(&"tape_handoff"), "{names:?}");
+    for name in ["quit", "model", "tape_reset", "help"] {
+        assert!(!names.contains(&name), "{name} in {names:?}");
+    }
+    let help = run_message(&fixture, ",help");
+    for command in [",quit", ",model", ",tape.reset", ",help"] {
+        assert!(help.contains(&format!("  {command}")), "{command}: {help}");
+    }
+}
+
+#[test]
+fn a07_g02_sent_video_reaches_the_model_as_a_line_with_its_address() {
+    let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("seen")]);
+    let fixture = CliFixture::with_model(&server);
+    let video = json!({"type": "video_url", "video_url": {"url": "https://videos.example/a.mp4"}});
+    let event = json!({
+        "source": "cli", "event_type": "message.received", "conversation_id": "local",
+        "input": {"text": "watch", "contents": [video]},
+    });
+    fixture.capstan_with_input(&["events", "send", "-"], event.to_string().as_bytes()).succeeded();
+    let sent = server.requests()[0]["messages"].to_string();
+    assert!(sent.contains("[video: https://videos.example/a.mp4]"), "{sent}");
+}

@@ -14,6 +14,9 @@ use super::channel_directory::ChannelDirectory;
 use super::isolated_channel::{STREAM_EVENT_TIMEOUT, call_with_deadline};
 use super::route;
 
+/// Name of the channel of the operator's terminal.
+const OPERATOR_CHANNEL: &str = "cli";
+
 /// Reply target of one turn.
 pub struct ChannelTarget {
     inbound: InboundEvent,
@@ -64,7 +67,9 @@ impl StageEventSink for ChannelTarget {
         if !capabilities.streaming || is_gone || self.is_streaming_disabled.load(Ordering::Relaxed) {
             return;
         }
-        let event = &*strip_opaque_fields(event);
+        // The operator's terminal shows the full text of a failure; a chat may be public.
+        let public = (channel.name().as_str() != OPERATOR_CHANNEL).then(|| event.to_public());
+        let event = &*strip_opaque_fields(public.as_ref().unwrap_or(event));
         let result = call_with_deadline(channel.on_stream_event(event, inbound), STREAM_EVENT_TIMEOUT).await;
         if let Err((reason, _)) = result {
             tracing::warn!(channel = %channel.name(), %reason, "a stream event failed; streaming is off for this turn");

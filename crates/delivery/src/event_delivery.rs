@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_hooks::contracts::ChannelReply;
-use capstan_protocol::OutboundMessage;
+use capstan_protocol::{OutboundMessage, Timestamp};
 use capstan_tape::{FactOutput, NewOutboxMessage, OutboxId, OutboxRecord, OutboxStatus};
 
 /// A pending message of the outbox.
@@ -17,6 +17,8 @@ pub struct OutboxRow {
     pub attempts: u32,
     /// One of the attempts may have succeeded.
     pub may_have_been_sent: bool,
+    /// Time since which it waits: when it was staged, or when the operator requested to send it again.
+    pub waiting_since: Timestamp,
     /// The waiting caller of the message has disconnected: another caller on the same channel must not get it.
     pub is_caller_disconnected: bool,
 }
@@ -25,10 +27,14 @@ impl OutboxRow {
     /// A message that was staged, with the id that its commit assigned; `None` if the output has no outbox id.
     pub fn from_staged(output: &FactOutput, outbound: NewOutboxMessage) -> Option<Self> {
         match output {
-            FactOutput::Outbox(id) => {
-                let message = outbound.message;
-                Some(Self { id: *id, message, attempts: 0, may_have_been_sent: false, is_caller_disconnected: false })
-            }
+            FactOutput::Outbox(id) => Some(Self {
+                id: *id,
+                message: outbound.message,
+                attempts: 0,
+                may_have_been_sent: false,
+                waiting_since: outbound.staged_at,
+                is_caller_disconnected: false,
+            }),
             _ => None,
         }
     }
@@ -37,15 +43,25 @@ impl OutboxRow {
     pub fn from_orphaned(record: OutboxRecord) -> Self {
         let attempts = match record.status {
             OutboxStatus::Waiting { attempts, .. } => attempts,
-            OutboxStatus::Sent { .. } | OutboxStatus::Undelivered { .. } | OutboxStatus::Acknowledged { .. } => 0,
+            OutboxStatus::Sent { .. }
+            | OutboxStatus::Undelivered { .. }
+            | OutboxStatus::Held { .. }
+            | OutboxStatus::Acknowledged { .. } => 0,
         };
         Self {
             id: record.id,
             message: record.message,
             attempts,
             may_have_been_sent: true,
+            waiting_since: record.staged_at,
             is_caller_disconnected: false,
         }
+    }
+
+    /// A message that the operator requested to send again at `requested_at`.
+    pub(super) fn from_resend_request(record: OutboxRecord, requested_at: Timestamp) -> Self {
+        let may_have_been_sent = matches!(record.status, OutboxStatus::Waiting { may_have_been_sent: true, .. });
+        Self { may_have_been_sent, waiting_since: requested_at, ..Self::from_orphaned(record) }
     }
 
     /// A message that a caller did not receive, or that a dead process owned and may have delivered.

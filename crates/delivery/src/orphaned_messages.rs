@@ -3,6 +3,7 @@
 use capstan_tape::{Batch, Fact, OutboxStatus, StoreError};
 
 use super::event_delivery::OutboxRow;
+use super::held_messages::{RESEND_OWNER, hold_message};
 use super::outbox::{CALLER_DISCONNECTED_REASON, Outbox};
 
 impl Outbox {
@@ -25,16 +26,26 @@ impl Outbox {
                 continue;
             }
             let mut batch = Batch::new();
-            batch.push(Fact::AdoptOutbound { id: record.id, from: record.owner.clone(), owner: owner_name.to_owned() });
-            let row = OutboxRow::from_orphaned(record);
+            let from = record.owner.clone();
+            batch.push(Fact::AdoptOutbound { id: record.id, from: from.clone(), owner: owner_name.to_owned() });
+            let row = if record.owner.as_deref() == Some(RESEND_OWNER) {
+                OutboxRow::from_resend_request(record, self.options.stale_policy.clock.now())
+            } else {
+                OutboxRow::from_orphaned(record)
+            };
+            let hold_reason = self.options.stale_policy.hold_reason(&row, from.as_deref());
+            let is_held = !has_waiting_caller && hold_reason.is_some();
             let status = if has_waiting_caller {
                 OutboxStatus::Undelivered { reason: CALLER_DISCONNECTED_REASON.to_owned() }
+            } else if let Some(reason) = hold_reason {
+                hold_message(&row, reason)
             } else {
-                OutboxStatus::Waiting { attempts: row.attempts, may_have_been_sent: true, reason: None }
+                let (attempts, may_have_been_sent) = (row.attempts, row.may_have_been_sent);
+                OutboxStatus::Waiting { attempts, may_have_been_sent, reason: None }
             };
             batch.push(Fact::RecordDelivery { id: row.id, status });
             match store.commit(batch).await {
-                Ok(_) if has_waiting_caller => {}
+                Ok(_) if has_waiting_caller || is_held => {}
                 // At once: if a later adoption fails, no other process would send this message.
                 Ok(_) => self.enqueue_orphaned(row),
                 // Another process was faster.

@@ -18,16 +18,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_hooks::InboundEvent;
-use capstan_hooks::contracts::{ChannelErrorKind, ChannelReply, IntakeError};
+use capstan_hooks::contracts::{ChannelError, ChannelErrorKind, ChannelReply, IntakeError};
 use capstan_protocol::{Event, RetryBackoff, WorkspaceId};
-use capstan_tape::{Batch, CommitDurability, Fact, OutboxRecord, OutboxStatus, StoreError, TapeRepository};
+use capstan_tape::{
+    Batch, CommitDurability, Fact, OutboxRecord, OutboxStatus, RESTORED_OWNER, StoreError, TapeRepository,
+};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::channel_directory::ChannelDirectory;
 use super::chat_queue::{ChatAddress, ChatQueues, DeliveryJob, DepthAccounting, MAX_QUEUED_JOBS, QueueOverflow};
 use super::event_delivery::{CallerReceipt, EventDelivery, OutboxRow};
+use super::held_messages::{HELD_REASON, StalePolicy, hold_message};
 use super::isolated_channel::{CHANNEL_SEND_TIMEOUT, STREAM_EVENT_TIMEOUT, call_catching_panics, call_with_deadline};
+use super::media::{adapt_message, adapt_reply};
 use super::ordering_wait::{BEHIND_OTHERS_REASON, OrderingWait};
 
 /// Backoff between attempts to send a message.
@@ -60,10 +64,10 @@ pub trait OwnerRegistry: Send + Sync {
     /// Returns true if another owner is known to be dead.
     fn is_known_dead(&self, owner: &str) -> bool;
 
-    /// Returns true if the rows and events of this owner are orphaned: it is known to be dead, or the record comes from a
-    /// version before ownership was recorded.
+    /// Returns true if the rows and events of this owner are orphaned: it is known to be dead, the record comes from a
+    /// version before ownership was recorded, or from a restored copy.
     fn has_orphans_of(&self, owner: Option<&str>) -> bool {
-        owner.is_none_or(|owner| self.is_known_dead(owner))
+        owner.is_none_or(|owner| owner == RESTORED_OWNER || self.is_known_dead(owner))
     }
 }
 
@@ -73,6 +77,8 @@ pub struct OutboxOptions {
     pub workspace_id: WorkspaceId,
     /// Owners of rows: this process, and the liveness of others.
     pub owners: Arc<dyn OwnerRegistry>,
+    /// Decides which pending messages are held for the operator.
+    pub stale_policy: StalePolicy,
     /// Tracks its tasks.
     pub tasks: TaskTracker,
     /// Fires when the host stops: messages that cannot be sent now stay in the store for the next start.
@@ -261,7 +267,10 @@ impl Outbox {
         let result = match self.channels.get(&reply.event.source) {
             Some(channel) if !is_caller_disconnected => tokio::select! {
                 biased;
-                result = call_catching_panics(channel.reply(reply)) => result,
+                result = call_catching_panics(async {
+                    let adapted = adapt_reply(reply, channel.capabilities(), &self.tapes).await;
+                    channel.reply(&*adapted.map_err(|error| ChannelError::new(channel.name(), error.to_string()))?).await
+                }) => result,
                 () = self.options.abort_token.cancelled() => Err((UNCLAIMED_REASON.to_owned(), ChannelErrorKind::Permanent)),
             },
             _ => Err((CALLER_DISCONNECTED_REASON.to_owned(), ChannelErrorKind::Permanent)),
@@ -304,7 +313,7 @@ impl Outbox {
     /// Returns true if no caller has received this message yet, so that a repeated event may return it.
     pub fn is_unclaimed(&self, event: &Event, row: &OutboxRecord) -> bool {
         let is_open = match &row.status {
-            OutboxStatus::Undelivered { .. } | OutboxStatus::Acknowledged { .. } => true,
+            OutboxStatus::Undelivered { .. } | OutboxStatus::Held { .. } | OutboxStatus::Acknowledged { .. } => true,
             // The process that owned it has died.
             OutboxStatus::Waiting { .. } => self.options.owners.has_orphans_of(row.owner.as_deref()),
             OutboxStatus::Sent { .. } => false,
@@ -316,6 +325,13 @@ impl Outbox {
     /// released after the first attempt.
     async fn send_message(&self, address: &ChatAddress, mut row: OutboxRow, mut receipt: Option<CallerReceipt>) {
         loop {
+            if self.options.stale_policy.is_stale(&row) {
+                let status = hold_message(&row, HELD_REASON);
+                if let Some(receipt) = &receipt {
+                    receipt.record_undelivered(HELD_REASON);
+                }
+                return self.record_deliveries_with_retry(vec![(row, status)], receipt).await;
+            }
             let result = tokio::select! {
                 biased;
                 result = self.attempt_send(&row) => result,
@@ -372,7 +388,10 @@ impl Outbox {
             return Err((CALLER_DISCONNECTED_REASON.to_owned(), ChannelErrorKind::Permanent));
         }
         let marked_duplicate = row.may_have_been_sent.then(|| row.message.clone().mark_possible_duplicate());
-        call_with_deadline(channel.send(marked_duplicate.as_ref().unwrap_or(&row.message)), CHANNEL_SEND_TIMEOUT).await
+        let message = marked_duplicate.as_ref().unwrap_or(&row.message);
+        let adapted = adapt_message(message, channel.capabilities(), &self.tapes).await;
+        let message = adapted.map_err(|error| (error.to_string(), ChannelErrorKind::NotSent))?;
+        call_with_deadline(channel.send(&message), CHANNEL_SEND_TIMEOUT).await
     }
 
     /// Records delivery results. If that fails the messages are still pending in the store, and may be sent again.

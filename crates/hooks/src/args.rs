@@ -6,11 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use capstan_protocol::{
-    Content, JsonObject, ModelOutput, ModelRequest, OutboundMessage, SessionId, StreamEvent, ToolName, ToolOutput,
+    Content, JsonObject, ModelOutput, ModelRequest, OutboundKind, OutboundMessage, RunId, SessionId, StreamEvent,
+    ToolName, ToolOutput,
 };
+use capstan_tape::TapeReader;
 use futures::stream::BoxStream;
 
-use crate::{HookArgument, InboundEvent, TurnState};
+use crate::context_model::{ContextModel, ContextModelAccess};
+use crate::{HookArgument, HookHandle, HookTurn, InboundEvent, PluginGrant, TurnState};
 
 /// Stream events of a model stage.
 pub type EventStream = BoxStream<'static, StreamEvent>;
@@ -43,6 +46,10 @@ impl Deref for ModelText {
         &self.0
     }
 }
+
+/// Output of the model stage with its images, files and artifacts; incomplete if the stage failed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelContent(pub Arc<Content>);
 
 /// Outbound message that is being dispatched; reads as the [`OutboundMessage`].
 #[derive(Debug, Clone)]
@@ -191,28 +198,52 @@ pub struct PendingToolCall {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolOutcome(pub Arc<ToolOutput>);
 
-/// Declares the arguments of a hook point, each with the type that an implementation declares to receive it.
+/// Declares one argument of a hook point, and the function that extracts it for a plugin.
+macro_rules! hook_argument {
+    ($args:ty, $kind:ty, $name:literal, $extract:expr) => {
+        impl HookArgument<$args> for $kind {
+            const ARGUMENT_NAME: &'static str = $name;
+
+            fn extract(args: &$args, grant: &PluginGrant) -> Self {
+                let extract: fn(&$args, &PluginGrant) -> Self = $extract;
+                extract(args, grant)
+            }
+        }
+    };
+}
+
+/// Declares the arguments of a hook point, each with the type that an implementation declares to receive it. A
+/// semicolon precedes an argument that depends on the plugin: the field it is made from, its type, and the function
+/// that makes it.
 macro_rules! arguments {
     ($(
         $(#[$doc:meta])*
-        $args:ident { $( $field:ident: $kind:ty = $name:literal ),* $(,)? }
+        $args:ident {
+            $( $field:ident: $kind:ty = $name:literal ),* $(,)?
+            $( ; $source:ident: $source_kind:ty => $own:ty = $own_name:literal, $extract:expr )*
+        }
     )*) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone)]
         pub struct $args {
             $(#[doc = concat!("Argument `", $name, "`.")] pub $field: $kind,)*
+            $(#[doc = concat!("Source of the argument `", $own_name, "`.")] pub $source: $source_kind,)*
         }
 
-        $(
-            impl HookArgument<$args> for $kind {
-                const ARGUMENT_NAME: &'static str = $name;
-
-                fn extract(args: &$args) -> Self {
-                    args.$field.clone()
-                }
-            }
-        )*
+        $(hook_argument!($args, $own, $own_name, |args, grant| {
+            let extract: fn(&$source_kind, &PluginGrant) -> $own = $extract;
+            extract(&args.$source, grant)
+        });)*
+        $(hook_argument!($args, $kind, $name, |args, _| args.$field.clone());)*
     )*};
+}
+
+fn turn_handle(turn: &HookTurn, grant: &PluginGrant) -> HookHandle {
+    turn.handle(grant, OutboundKind::Reply)
+}
+
+fn observer_handle(turn: &HookTurn, grant: &PluginGrant) -> HookHandle {
+    turn.handle(grant, OutboundKind::Notice)
 }
 
 arguments! {
@@ -223,10 +254,19 @@ arguments! {
     AdmitMessageArgs { message: InboundEvent = "message", session_id: SessionId = "session_id", busy: SessionBusy = "busy" }
 
     /// Arguments of `load_state`.
-    LoadStateArgs { message: InboundEvent = "message", session_id: SessionId = "session_id" }
+    LoadStateArgs {
+        message: InboundEvent = "message",
+        session_id: SessionId = "session_id",
+        ; turn: HookTurn => HookHandle = "handle", turn_handle
+    }
 
     /// Arguments of `build_prompt`.
-    BuildPromptArgs { message: InboundEvent = "message", session_id: SessionId = "session_id", state: TurnState = "state" }
+    BuildPromptArgs {
+        message: InboundEvent = "message",
+        session_id: SessionId = "session_id",
+        state: TurnState = "state",
+        ; turn: HookTurn => HookHandle = "handle", turn_handle
+    }
 
     /// Arguments of `run_model` and `run_model_stream`.
     RunModelArgs {
@@ -246,6 +286,7 @@ arguments! {
         message: InboundEvent = "message",
         model_output: ModelText = "model_output",
         failure: TurnFailure = "failure",
+        ; turn: HookTurn => HookHandle = "handle", turn_handle
     }
 
     /// Arguments of `render_outbound`.
@@ -254,13 +295,25 @@ arguments! {
         session_id: SessionId = "session_id",
         state: TurnState = "state",
         model_output: ModelText = "model_output",
+        model_content: ModelContent = "model_content",
+        ; turn: HookTurn => HookHandle = "handle", turn_handle
     }
 
     /// Arguments of `dispatch_outbound`.
     DispatchOutboundArgs { message: DispatchMessage = "message", inbound: InboundEvent = "inbound" }
 
     /// Arguments of `system_prompt`.
-    SystemPromptArgs { prompt: PromptContent = "prompt", state: TurnState = "state" }
+    SystemPromptArgs { prompt: PromptContent = "prompt", session_id: SessionId = "session_id", state: TurnState = "state" }
+
+    /// Arguments of `build_tape_context`.
+    TapeContextArgs {
+        session_id: SessionId = "session_id",
+        state: TurnState = "state",
+        prompt: PromptContent = "prompt",
+        run_id: RunId = "run_id",
+        tape: TapeReader = "tape",
+        ; model: ContextModelAccess => ContextModel = "model", ContextModelAccess::model
+    }
 
     /// Arguments of `before_llm_call`.
     BeforeLlmCallArgs { request: LlmRequest = "request", session_id: SessionId = "session_id", state: TurnState = "state" }
@@ -290,6 +343,7 @@ arguments! {
         error: ErrorReport = "error",
         message: MaybeInboundEvent = "message",
         notice: NoticeRequest = "notice",
+        ; turn: HookTurn => HookHandle = "handle", observer_handle
     }
 
     /// Arguments of `onboard_config`.

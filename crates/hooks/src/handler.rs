@@ -4,15 +4,15 @@ use std::future::Future;
 
 use futures::future::BoxFuture;
 
-use crate::{AsyncMode, HookArgument, HookPoint, HookResult, SyncMode};
+use crate::{AsyncMode, HookArgument, HookPoint, HookResult, PluginGrant, SyncMode};
 
 /// Function that implements an asynchronous hook point. `Params` are the arguments it declares.
 pub trait AsyncHandler<P: HookPoint<Mode = AsyncMode>, Params>: Send + Sync + 'static {
     /// Names of the declared arguments.
     fn argument_names() -> Vec<&'static str>;
 
-    /// Calls the function.
-    fn call(&self, args: &P::Args) -> BoxFuture<'static, HookResult<P::Output>>;
+    /// Calls the function for the plugin that holds the grant.
+    fn call(&self, args: &P::Args, grant: &PluginGrant) -> BoxFuture<'static, HookResult<P::Output>>;
 }
 
 /// Function that implements a synchronous hook point. `Params` are the arguments it declares.
@@ -20,8 +20,8 @@ pub trait SyncHandler<P: HookPoint<Mode = SyncMode>, Params>: Send + Sync + 'sta
     /// Names of the declared arguments.
     fn argument_names() -> Vec<&'static str>;
 
-    /// Calls the function.
-    fn call(&self, args: &P::Args) -> HookResult<P::Output>;
+    /// Calls the function for the plugin that holds the grant.
+    fn call(&self, args: &P::Args, grant: &PluginGrant) -> HookResult<P::Output>;
 }
 
 macro_rules! handlers {
@@ -37,8 +37,8 @@ macro_rules! handlers {
                 vec![$($argument::ARGUMENT_NAME),*]
             }
 
-            fn call(&self, _args: &P::Args) -> BoxFuture<'static, HookResult<P::Output>> {
-                Box::pin(self($($argument::extract(_args)),*))
+            fn call(&self, _args: &P::Args, _grant: &PluginGrant) -> BoxFuture<'static, HookResult<P::Output>> {
+                Box::pin(self($($argument::extract(_args, _grant)),*))
             }
         }
 
@@ -52,8 +52,8 @@ macro_rules! handlers {
                 vec![$($argument::ARGUMENT_NAME),*]
             }
 
-            fn call(&self, _args: &P::Args) -> HookResult<P::Output> {
-                self($($argument::extract(_args)),*)
+            fn call(&self, _args: &P::Args, _grant: &PluginGrant) -> HookResult<P::Output> {
+                self($($argument::extract(_args, _grant)),*)
             }
         }
     };
@@ -65,3 +65,4 @@ handlers!(A, B);
 handlers!(A, B, C);
 handlers!(A, B, C, D);
 handlers!(A, B, C, D, E);
+handlers!(A, B, C, D, E, G);

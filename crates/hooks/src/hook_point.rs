@@ -4,7 +4,7 @@ use std::fmt;
 
 use futures::future::BoxFuture;
 
-use crate::HookResult;
+use crate::{HookResult, PluginGrant};
 
 /// Point in the life of a host at which plugins are called.
 pub trait HookPoint: Send + Sync + 'static {
@@ -82,6 +82,8 @@ pub enum HookPhase {
     Turn,
     /// Once for each turn, for as long as its run may take.
     ModelStage,
+    /// Once for each run.
+    Run,
     /// Once for each further step of the agent.
     Step,
     /// Once for each outbound message.
@@ -103,6 +105,7 @@ impl fmt::Display for HookPhase {
         f.write_str(match self {
             Self::Event => "per event",
             Self::Turn | Self::ModelStage => "per turn",
+            Self::Run => "per run",
             Self::Step => "per step",
             Self::Outbound => "per outbound",
             Self::ModelCall => "per model call",
@@ -139,6 +142,6 @@ pub trait HookArgument<A>: Send + 'static {
     /// Name of the argument.
     const ARGUMENT_NAME: &'static str;
 
-    /// Extracts the argument.
-    fn extract(args: &A) -> Self;
+    /// Extracts the argument for an implementation of the plugin that holds the grant.
+    fn extract(args: &A, grant: &PluginGrant) -> Self;
 }

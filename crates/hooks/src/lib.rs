@@ -3,6 +3,7 @@
 //!
 //! - [`Plugin`] is an extension: one type that registers its contributions with a [`HookRegistrar`].
 //! - [`points`] are the stages of a turn as typed hook points; [`HookRuntime`] calls their implementations in order.
+//! - [`HookHandle`] is how a hook acts on its turn beyond answering, within the [`HookPermissions`] of its plugin.
 //! - [`contracts`] are the traits behind channels, tools, models and runners. A runner reaches the host only through
 //!   [`contracts::RunApi`].
 //!
@@ -11,10 +12,13 @@
 
 pub mod args;
 mod caller;
+mod context_model;
 pub mod contracts;
 mod error;
 mod extension_map;
 mod handler;
+mod hook_handle;
+mod hook_permissions;
 mod hook_point;
 mod inbound_event;
 mod interception;
@@ -22,6 +26,7 @@ mod lifespan;
 mod model_stage;
 mod onboard_config;
 mod plugin;
+mod plugin_registration;
 pub mod points;
 mod registrar;
 mod registry;
@@ -32,9 +37,16 @@ mod turn_state;
 
 pub use args::EventStream;
 pub use caller::HookDeadlines;
+/// Definitions of commands; see [`contracts::CliCommand`].
+pub use clap;
+pub use context_model::{ContextModel, ContextModelAccess};
 pub use error::{BoxError, HookError, HookErrorReason, HookResult};
 pub use extension_map::ExtensionMap;
 pub use handler::{AsyncHandler, SyncHandler};
+pub use hook_handle::{
+    HookAction, HookEffect, HookHandle, HookRefusal, HookTurn, MAX_HOOK_EFFECT_BYTES, MAX_HOOK_EFFECTS,
+};
+pub use hook_permissions::{HookPermission, HookPermissions, PluginGrant};
 pub use hook_point::{
     AsyncMode, HookAggregation, HookArgument, HookMode, HookPhase, HookPoint, HookPointInfo, SyncMode,
 };
@@ -44,6 +56,7 @@ pub use lifespan::{LifespanHandler, TurnLifespan};
 pub use model_stage::run_model_stage;
 pub use onboard_config::merge_onboard_config;
 pub use plugin::{Plugin, PluginIdentity, PluginLoadFailure};
+pub use plugin_registration::{PluginConfig, PluginRegistration};
 pub use registrar::HookRegistrar;
 pub use registry::{HookImplementor, HookListing, Registry};
 pub use runtime::{HookDecision, HookRuntime};

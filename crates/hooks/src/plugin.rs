@@ -1,8 +1,9 @@
 //! Plugin trait.
 
 use capstan_protocol::PluginName;
+use serde_json::Value;
 
-use crate::{BoxError, HookRegistrar};
+use crate::{BoxError, HookPermissions, HookRegistrar};
 
 /// Author of plugins that name none.
 const LOCAL_AUTHOR: &str = "local";
@@ -46,6 +47,17 @@ pub trait Plugin: Send + Sync + 'static {
         LOCAL_AUTHOR
     }
 
+    /// JSON Schema of the plugin's settings, `[plugins.NAME]` in the configuration. `None` for a plugin without settings.
+    /// A property with `"writeOnly": true` is secret. The plugin reads its settings with [`HookRegistrar::config`].
+    fn config_schema(&self) -> Option<Value> {
+        None
+    }
+
+    /// Permissions that the plugin's hooks need beyond answering; none by default. The configuration may allow fewer.
+    fn permissions(&self) -> HookPermissions {
+        HookPermissions::none()
+    }
+
     /// Registers the contributions. A plugin that fails here contributes nothing; the others still load.
     fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError>;
 }
@@ -57,6 +69,14 @@ impl<P: Plugin + ?Sized> Plugin for Box<P> {
 
     fn author(&self) -> &str {
         (**self).author()
+    }
+
+    fn config_schema(&self) -> Option<Value> {
+        (**self).config_schema()
+    }
+
+    fn permissions(&self) -> HookPermissions {
+        (**self).permissions()
     }
 
     fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use capstan_protocol::{
-    AdmissionMode, Content, JsonObject, ModelOutput, ModelRequest, OutboundMessage, SessionId, ToolOutput,
+    AdmissionMode, ChatMessage, Content, JsonObject, ModelOutput, ModelRequest, OutboundMessage, SessionId, ToolOutput,
 };
-use capstan_tape::{TapeStore, View};
+use capstan_tape::TapeStore;
 use serde_json::Value;
 
 use crate::args;
@@ -142,7 +142,10 @@ points! {
     DispatchOutbound = "dispatch_outbound": args::DispatchOutboundArgs => bool, All, Outbound, AsyncMode, ToString::to_string;
 
     /// Provides a part of the system prompt.
-    SystemPrompt = "system_prompt": args::SystemPromptArgs => String, Joined, ModelCall, SyncMode, |text| format!("{text:?}");
+    SystemPrompt = "system_prompt": args::SystemPromptArgs => String, Joined, Run, SyncMode, |text| format!("{text:?}");
+
+    /// Selects the messages of a tape that a model reads, in place of the default view.
+    BuildTapeContext = "build_tape_context": args::TapeContextArgs => Vec<ChatMessage>, First, ModelCall, AsyncMode, |messages| format!("{} messages", messages.len());
 
     /// Changes a request to a model, or answers it without the model.
     BeforeLlmCall = "before_llm_call": args::BeforeLlmCallArgs => LlmCallVerdict, Chain, ModelCall, AsyncMode, |answer| match answer {
@@ -167,8 +170,8 @@ points! {
     OnError = "on_error": args::OnErrorArgs => (), Observers, AnyTime, AsyncMode, |()| "done".to_owned();
 
     /// Adds commands to the command line.
-    RegisterCliCommands = "register_cli_commands": () => Vec<CliCommand>, All, StartUp, SyncMode, |commands| {
-        commands.iter().map(|c| c.name.clone()).collect::<Vec<_>>().join(", ")
+    RegisterCliCommands = "register_cli_commands": () => Vec<CliCommand>, FirstOfName, StartUp, SyncMode, |commands| {
+        commands.iter().map(CliCommand::name).collect::<Vec<_>>().join(", ")
     };
 
     /// Proposes settings to be written by `capstan onboard`.
@@ -179,9 +182,6 @@ points! {
 
     /// Provides an external store for tape entries.
     ProvideTapeStore = "provide_tape_store": () => Arc<dyn TapeStore>, First, StartUp, SyncMode, |_| "a tape store".to_owned();
-
-    /// Provides the view of a tape that models read.
-    BuildTapeContext = "build_tape_context": () => Arc<dyn View>, First, StartUp, SyncMode, |_| "a view".to_owned();
 
     /// Provides tools.
     ProvideTools = "provide_tools": () => Vec<Arc<dyn Tool>>, FirstOfName, StartUp, SyncMode, |t| join_names(t, |t| t.spec().name.to_string());

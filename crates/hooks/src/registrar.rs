@@ -3,9 +3,14 @@
 use std::any::{Any, TypeId};
 use std::sync::Arc;
 
-use capstan_protocol::PluginName;
+use capstan_protocol::{JsonObject, PluginName};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
-use crate::{AsyncHandler, AsyncMode, HookMode, HookPoint, HookTracer, SyncHandler, SyncMode};
+use crate::{
+    AsyncHandler, AsyncMode, BoxError, HookMode, HookPermissions, HookPoint, HookTracer, PluginGrant, SyncHandler,
+    SyncMode,
+};
 
 /// Call of one implementation.
 type HookCall<P> = Arc<
@@ -24,26 +29,45 @@ pub(crate) struct HookImplementation<P: HookPoint> {
 }
 
 /// One implementation with the type of its point erased.
+#[derive(Clone)]
 pub(crate) struct HookContribution {
     pub(crate) plugin: PluginName,
     pub(crate) point: TypeId,
     pub(crate) name: &'static str,
     pub(crate) arguments: Vec<&'static str>,
     /// A [`HookImplementation`] of the point with that type id.
-    pub(crate) implementation: Box<dyn Any + Send + Sync>,
+    pub(crate) implementation: Arc<dyn Any + Send + Sync>,
 }
 
 /// Passed to a plugin to register its contributions.
 pub struct HookRegistrar {
-    plugin: PluginName,
+    grant: Arc<PluginGrant>,
     pub(crate) contributions: Vec<HookContribution>,
     pub(crate) tracers: Vec<Arc<dyn HookTracer>>,
     fail_closed: bool,
+    config: JsonObject,
 }
 
 impl HookRegistrar {
-    pub(crate) fn new(plugin: PluginName) -> Self {
-        Self { plugin, contributions: Vec::new(), tracers: Vec::new(), fail_closed: false }
+    pub(crate) fn new(grant: Arc<PluginGrant>, config: JsonObject) -> Self {
+        Self { grant, contributions: Vec::new(), tracers: Vec::new(), fail_closed: false, config }
+    }
+
+    /// Authority of the plugin's hooks: the permissions that it [declares](crate::Plugin::permissions), as far as the
+    /// configuration allows them.
+    pub fn permissions(&self) -> &HookPermissions {
+        &self.grant.permissions
+    }
+
+    /// Settings of the plugin, valid for the [schema](crate::Plugin::config_schema) that it declares and with the defaults
+    /// of that schema.
+    pub fn config(&self) -> &JsonObject {
+        &self.config
+    }
+
+    /// Settings of the plugin as a type of its own.
+    pub fn parse_config<T: DeserializeOwned>(&self) -> Result<T, BoxError> {
+        Ok(serde_json::from_value(Value::Object(self.config.clone()))?)
     }
 
     /// Implements a hook point with a function. The function gets the arguments it declares and no others.
@@ -51,8 +75,8 @@ impl HookRegistrar {
     where
         P: HookPoint<Mode = AsyncMode>,
     {
-        let arguments = async_argument_names(&handler);
-        self.add_implementation::<P>(arguments, Arc::new(move |args| handler.call(args)))
+        let (arguments, grant) = (async_argument_names(&handler), Arc::clone(&self.grant));
+        self.add_implementation::<P>(arguments, Arc::new(move |args| handler.call(args, &grant)))
     }
 
     /// Implements a synchronous hook point with a function.
@@ -60,8 +84,8 @@ impl HookRegistrar {
     where
         P: HookPoint<Mode = SyncMode>,
     {
-        let arguments = sync_argument_names(&handler);
-        self.add_implementation::<P>(arguments, Arc::new(move |args| handler.call(args)))
+        let (arguments, grant) = (sync_argument_names(&handler), Arc::clone(&self.grant));
+        self.add_implementation::<P>(arguments, Arc::new(move |args| handler.call(args, &grant)))
     }
 
     /// Makes the interception hooks that are registered after this call fail closed: a failure stops the intercepted
@@ -79,17 +103,17 @@ impl HookRegistrar {
 
     fn add_implementation<P: HookPoint>(&mut self, arguments: Vec<&'static str>, call: HookCall<P>) -> &mut Self {
         let implementation = HookImplementation::<P> {
-            plugin: self.plugin.clone(),
+            plugin: self.grant.plugin.clone(),
             arguments: arguments.clone(),
             call,
             fail_closed: self.fail_closed,
         };
         self.contributions.push(HookContribution {
-            plugin: self.plugin.clone(),
+            plugin: self.grant.plugin.clone(),
             point: TypeId::of::<P>(),
             name: P::INFO.name,
             arguments,
-            implementation: Box::new(implementation),
+            implementation: Arc::new(implementation),
         });
         self
     }

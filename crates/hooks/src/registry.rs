@@ -2,16 +2,14 @@
 
 use std::any::TypeId;
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use capstan_protocol::PluginName;
 
-use crate::error::panic_message;
 use crate::registrar::{HookContribution, HookImplementation};
 use crate::{
-    HookAggregation, HookPoint, HookPointInfo, HookRegistrar, HookTracer, Plugin, PluginIdentity, PluginLoadFailure,
-    points,
+    HookAggregation, HookPoint, HookPointInfo, HookTracer, Plugin, PluginConfig, PluginGrant, PluginIdentity,
+    PluginLoadFailure, PluginRegistration, points,
 };
 
 /// Hook point with its implementors.
@@ -36,6 +34,7 @@ pub struct HookImplementor {
 #[derive(Default)]
 pub struct Registry {
     plugins: Vec<PluginIdentity>,
+    grants: Vec<PluginGrant>,
     load_failures: Vec<PluginLoadFailure>,
     contributions: HashMap<TypeId, Vec<HookContribution>>,
     pub(crate) tracers: Vec<Arc<dyn HookTracer>>,
@@ -50,42 +49,39 @@ impl Registry {
     /// Registers a plugin. A plugin that fails, panics or repeats a name is recorded as a load failure and contributes
     /// nothing.
     pub fn register(&mut self, plugin: &dyn Plugin) {
-        self.register_as(plugin, false);
+        self.add(&PluginRegistration::register(plugin, Ok(PluginConfig::default())));
     }
 
     /// Registers a plugin of the host itself. Its runners may have ids that begin with `builtin:`, and its tools get the
     /// permissions that they declare.
     pub fn register_builtin(&mut self, plugin: &dyn Plugin) {
-        self.register_as(plugin, true);
+        self.add(&PluginRegistration::register_builtin(plugin));
     }
 
-    fn register_as(&mut self, plugin: &dyn Plugin, is_builtin: bool) {
-        let name = PluginName::new(plugin.name());
-        let mut registrar = HookRegistrar::new(name.clone());
-        let loaded = if self.identity(&name).is_some() {
-            Err("a plugin with this name is already registered".to_owned())
+    /// Adds a plugin that has registered. A plugin that failed to, or repeats a name, is recorded as a load failure, which
+    /// is logged once for each registration.
+    pub fn add(&mut self, registration: &PluginRegistration) {
+        let identity = registration.identity();
+        let contributions = if self.identity(&identity.name).is_some() {
+            Err("a plugin with this name is already registered")
         } else {
-            match catch_unwind(AssertUnwindSafe(|| plugin.register(&mut registrar))) {
-                Ok(result) => result.map_err(|error| error.to_string()),
-                Err(panic) => Err(format!("it panicked: {}", panic_message(panic.as_ref()))),
-            }
+            registration.contributions()
         };
-        match loaded {
-            Ok(()) => {
-                self.plugins.push(PluginIdentity { name, author: plugin.author().to_owned(), is_builtin });
-                self.tracers.append(&mut registrar.tracers);
-                for contribution in registrar.contributions {
-                    self.contributions.entry(contribution.point).or_default().push(contribution);
+        match contributions {
+            Ok(contributions) => {
+                self.plugins.push(identity.clone());
+                self.grants.push(contributions.grant.as_ref().clone());
+                self.tracers.extend(contributions.tracers.iter().cloned());
+                for contribution in &contributions.implementations {
+                    self.contributions.entry(contribution.point).or_default().push(contribution.clone());
                 }
             }
-            Err(reason) => self.record_load_failure(PluginLoadFailure { plugin: name, reason }),
+            Err(reason) => {
+                registration.log_failure(reason);
+                let failure = PluginLoadFailure { plugin: identity.name.clone(), reason: reason.to_owned() };
+                self.load_failures.push(failure);
+            }
         }
-    }
-
-    /// Records a plugin that did not load.
-    pub fn record_load_failure(&mut self, failure: PluginLoadFailure) {
-        tracing::warn!(plugin = %failure.plugin, reason = %failure.reason, "plugin did not load");
-        self.load_failures.push(failure);
     }
 
     /// Plugins that did not load.
@@ -106,6 +102,11 @@ impl Registry {
     /// Identity of a plugin.
     pub fn identity(&self, name: &PluginName) -> Option<&PluginIdentity> {
         self.plugins.iter().find(|plugin| plugin.name == *name)
+    }
+
+    /// Authority of the hooks of each plugin, in the order of registration.
+    pub fn grants(&self) -> &[PluginGrant] {
+        &self.grants
     }
 
     /// Every hook point with its implementors.

@@ -7,7 +7,8 @@ use crate::caller::HookCaller;
 use crate::points::{OnError, RunModel, RunModelStream};
 use crate::registrar::HookImplementation;
 use crate::{
-    AsyncMode, HookDeadlines, HookError, HookPoint, HookTraceEvent, InboundEvent, InterceptorChain, Registry, SyncMode,
+    AsyncMode, HookDeadlines, HookError, HookPoint, HookTraceEvent, HookTurn, InboundEvent, InterceptorChain, Registry,
+    SyncMode,
 };
 
 /// Value of a hook with the plugin that returned it.
@@ -198,8 +199,10 @@ impl HookRuntime {
         error: ErrorReport,
         message: Option<InboundEvent>,
         notice: &NoticeRequest,
+        turn: &HookTurn,
     ) {
-        let args = OnErrorArgs { stage, error, message: MaybeInboundEvent(message), notice: notice.clone() };
+        let (message, notice, turn) = (MaybeInboundEvent(message), notice.clone(), turn.clone());
+        let args = OnErrorArgs { stage, error, message, notice, turn };
         for implementation in self.registry().implementations::<OnError>() {
             if let Err(failure) = self.caller.call(implementation, &args).await {
                 tracing::warn!(stage = stage.as_str(), plugin = %failure.plugin, reason = %failure.reason, "on_error failed");

@@ -1,6 +1,6 @@
 //! State of a turn: an open map that the hooks of the turn share.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
 use capstan_protocol::JsonObject;
 use serde_json::Value;
@@ -17,7 +17,8 @@ pub struct TurnState {
 }
 
 impl TurnState {
-    /// Key of the workspace directory.
+    /// Key of the workspace directory. Only the host sets it: tools, files and tapes of the turn belong to that workspace, and
+    /// the value of a plugin is ignored.
     pub const WORKSPACE_KEY: &str = "_runtime_workspace";
     /// Key of the session id.
     pub const SESSION_KEY: &str = "session_id";
@@ -27,19 +28,34 @@ impl TurnState {
         Self::default()
     }
 
+    /// Creates the state of a turn in a workspace.
+    pub fn for_workspace(path: &str) -> Self {
+        let state = Self::new();
+        state.write().insert(Self::WORKSPACE_KEY.to_owned(), Value::from(path));
+        state
+    }
+
     /// Value of a key.
     pub fn get(&self, key: &str) -> Option<Value> {
         self.values.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
-    /// Sets a key.
+    /// Sets a key. The [workspace](Self::WORKSPACE_KEY) stays that of the host.
     pub fn set(&self, key: impl Into<String>, value: impl Into<Value>) {
-        self.values.write().unwrap_or_else(PoisonError::into_inner).insert(key.into(), value.into());
+        let key = key.into();
+        if key != Self::WORKSPACE_KEY {
+            self.write().insert(key, value.into());
+        }
     }
 
-    /// Sets every key of a map.
-    pub fn merge(&self, values: JsonObject) {
-        self.values.write().unwrap_or_else(PoisonError::into_inner).extend(values);
+    /// Sets every key of a map, except the [workspace](Self::WORKSPACE_KEY).
+    pub fn merge(&self, mut values: JsonObject) {
+        values.shift_remove(Self::WORKSPACE_KEY);
+        self.write().extend(values);
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, JsonObject> {
+        self.values.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Copy of all plain values.

@@ -71,7 +71,8 @@ impl Host {
         let channels: Vec<Arc<dyn Channel>> = provided.into_iter().map(|(_, channel)| channel).collect();
         let system_tape = TapeAddress { workspace: workspace_id.clone(), session: SYSTEM_SESSION.into() };
         let binding_store = BindingStore::new(tapes.clone(), options.clock.clone(), system_tape)
-            .with_channels(channels.iter().map(|channel| channel.name()).collect());
+            .with_channels(channels.iter().map(|channel| channel.name()).collect())
+            .with_model_providers(capstan_runs::model_provider_names(&hooks));
         let bindings = Arc::new(binding_store);
         let run_dependencies = RunDependencies {
             hooks: hooks.clone(),
@@ -80,7 +81,7 @@ impl Host {
             bindings: Arc::clone(&bindings),
             channels: &channels,
         };
-        let environment = Arc::new(RunEnvironment::from_hooks(run_dependencies, options.run_options())?);
+        let environment = Arc::new(RunEnvironment::from_hooks(run_dependencies, options.run_options()));
         let channels = ChannelDirectory::new(channels);
         let orchestrator = Orchestrator { environment: Arc::clone(&environment) };
         let session_dependencies = SessionDependencies {
@@ -122,6 +123,11 @@ impl Host {
     /// Bindings of this host, which map events to runners.
     pub fn bindings(&self) -> &BindingStore {
         &self.bindings
+    }
+
+    /// Returns true if a knowledge base has this id.
+    pub(crate) fn has_knowledge_base(&self, id: &str) -> bool {
+        self.environment.knowledge_base_ids().any(|known| known == id)
     }
 
     /// Descriptors of all runners.

@@ -17,13 +17,15 @@ mod tapes;
 #[expect(clippy::missing_panics_doc, reason = "a function of a test fixture panics on any failure")]
 pub mod testing;
 
+pub use capstan_delivery::{drop_request, request_revision, resend_request};
 pub use capstan_hooks::SecretMasker;
 pub use capstan_runs::{
-    ApiLimits, RefusedRunner, ResultLimits, RunLimits, RunnerRegistry, WorkspaceDir, model_call_log, state_admin,
+    ApiLimits, RefusedRunner, ResultLimits, RunLimits, RunnerRegistry, WorkspaceDir, model_call_log,
+    model_provider_names, state_admin,
 };
 pub use capstan_sessions::{
-    EventResolver, HostError, IncomingEvent, LeaseOwner, OrphanedWork, ProcessLiveness, ResolvedEvent, SYSTEM_SESSION,
-    ServedEvent, conservation,
+    EventResolver, HostError, IncomingEvent, LeaseOwner, OrphanedWork, OverdueRun, ProcessLiveness, ResolvedEvent,
+    SYSTEM_SESSION, ServedEvent, conservation,
 };
 pub use host::Host;
 pub use langbot::LangBotQueryError;

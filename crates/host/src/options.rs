@@ -35,8 +35,12 @@ pub struct HostOptions {
     pub max_message_bytes: usize,
     /// Maximum duration of a run.
     pub run_timeout: Duration,
+    /// Time for a cancelled run of a runner with the capability `interrupt` to yield its last results.
+    pub cancel_grace: Duration,
     /// Timeout of the wait for a session that another process holds.
     pub session_wait_timeout: Duration,
+    /// Age from which a message in the outbox is held for the operator; `None`: messages are never held.
+    pub delivery_stale_after: Option<Duration>,
     /// Intake options that override those of a channel.
     pub intake_overrides: BTreeMap<ChannelName, IntakeOptions>,
     /// Channels whose events have a trusted origin. Events of all other channels are remote.
@@ -65,7 +69,9 @@ impl HostOptions {
             model_options: ModelOptions::default(),
             max_message_bytes: 1 << 20,
             run_timeout: Duration::from_hours(1),
+            cancel_grace: Duration::from_secs(2),
             session_wait_timeout: Duration::from_mins(1),
+            delivery_stale_after: Some(Duration::from_hours(24)),
             intake_overrides: BTreeMap::new(),
             trusted_channels: Vec::new(),
             max_queued_events: 64,
@@ -85,6 +91,7 @@ impl HostOptions {
             fallback_models: self.fallback_models.clone(),
             model_options: self.model_options.clone(),
             run_timeout: self.run_timeout,
+            cancel_grace: self.cancel_grace,
             limits: self.limits,
             secret_masker: self.secret_masker.clone(),
             clock: self.clock.clone(),
@@ -99,6 +106,7 @@ impl HostOptions {
             max_active_turns: self.max_active_turns,
             run_timeout: self.run_timeout,
             session_wait_timeout: self.session_wait_timeout,
+            delivery_stale_after: self.delivery_stale_after,
             intake_overrides: self.intake_overrides.clone(),
             lease_owner: self.lease_owner.clone(),
             clock: self.clock.clone(),

@@ -19,8 +19,7 @@ const MIN_SECRET_MATCH_CHARS: usize = 8;
 /// Shorter lines of the prompt are not masked: they would match ordinary words.
 const MIN_LINE_MATCH_CHARS: usize = 8;
 const REDACTION_MASK: &str = "[...]";
-/// Prefix of the line in a prompt that quotes an earlier context overflow. Its text came from the provider, which may
-/// repeat it, and is not masked.
+/// Prefix of the line in a prompt that shows the anchor of a context overflow.
 const OVERFLOW_ANCHOR_PREFIX: &str = "[Anchor created: auto_handoff/context_overflow]:";
 /// Multiplier of the rolling hash: any large odd number.
 const ROLLING_HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -46,7 +45,7 @@ impl ErrorRedactor {
             mark_matching_runs(&chars, secret.expose_secret(), MIN_SECRET_MATCH_CHARS, &mut hidden);
         }
         for text in &self.conversation_texts() {
-            let lines = || text.lines().filter(|line| !line.starts_with(OVERFLOW_ANCHOR_PREFIX));
+            let lines = || text.lines().filter(|line| !is_overflow_quote(line));
             let joined = lines().flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ");
             if joined.chars().count() >= MIN_PROMPT_MATCH_CHARS {
                 mark_matching_runs(&chars, &joined, MIN_PROMPT_MATCH_CHARS, &mut hidden);
@@ -65,6 +64,14 @@ impl ErrorRedactor {
         }
         texts
     }
+}
+
+/// Returns true for an anchor that has nothing but the provider's message about an earlier overflow. The provider may
+/// repeat its message, which is not masked. An anchor with a summary is part of the conversation.
+fn is_overflow_quote(line: &str) -> bool {
+    let Some(state) = line.strip_prefix(OVERFLOW_ANCHOR_PREFIX) else { return false };
+    let state: serde_json::Map<String, Value> = serde_json::from_str(state).unwrap_or_default();
+    state.keys().all(|key| matches!(key.as_str(), "reason" | "error"))
 }
 
 /// Location of a text in a request body.
@@ -246,6 +253,14 @@ mod tests {
         let redactor = redactor_for("", &format!("{anchor}\nthe launch code is 4711 and the door is open"));
         assert_eq!(redactor.excerpt(message), message);
         assert_eq!(redactor.excerpt("bad: the launch code is 4711 and the door is open"), "bad: [...]");
+    }
+
+    #[test]
+    fn a02_summary_in_the_anchor_of_an_overflow_is_masked() {
+        let state = json!({"reason": "x", "error": "y", "task": "the launch code is 4711 and the door is open"});
+        let anchor = format!("[Anchor created: auto_handoff/context_overflow]: {state}");
+        let excerpt = redactor_for("", &anchor).excerpt("bad: the launch code is 4711 and the door is open!");
+        assert_eq!(excerpt, "bad: [...]!");
     }
 
     #[test]

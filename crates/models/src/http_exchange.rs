@@ -14,18 +14,20 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::frame_decoder::{FrameDecoder, FrameError, FrameFormat, MAX_FRAME_BYTES};
 use crate::provider_error::{CallContext, ProviderError, ResponseFault};
 use crate::retry;
-use crate::wire::{FrameProgress, ResponseReader};
+use crate::wire::{FrameProgress, MAX_REPLY_CALLS, ResponseReader};
 
 /// Maximum number of bytes read from the body of an error response.
 const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
 /// Maximum wait for the end of the connection after a complete response. Only a fully read connection is reused.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(50);
 
+/// Maximum wait for token counts after a response named the reason for its end. Some servers leave the connection open.
+const USAGE_WAIT: Duration = Duration::from_secs(1);
+
 /// Prepared request that can be sent any number of times.
 pub(crate) struct HttpExchange<'a> {
     pub client: &'a Client,
     pub url: Url,
-    pub headers: HeaderMap,
     pub body: Bytes,
     pub timeout: Duration,
     pub clock: &'a Clock,
@@ -48,11 +50,12 @@ impl HttpExchange<'_> {
     /// Sends the request and waits for the first output, so that a rejected request is an error and not a stream.
     pub(crate) async fn start(
         &self,
+        headers: HeaderMap,
         frame_format: FrameFormat,
         reader: Box<dyn ResponseReader>,
         call: &CallContext,
     ) -> Result<ModelStream, FailedAttempt> {
-        let request = self.client.post(self.url.clone()).headers(self.headers.clone()).body(self.body.clone());
+        let request = self.client.post(self.url.clone()).headers(headers).body(self.body.clone());
         let deadline = Instant::now() + self.timeout;
         let response = match timeout_at(deadline, request.send()).await {
             Err(_) => return Err(call.response_timeout(self.timeout).into()),
@@ -160,18 +163,17 @@ impl ResponseStream {
     /// Reads until an event is pending or the response is complete.
     async fn fill_pending_events(&mut self) -> Result<(), ProviderError> {
         self.bytes_without_events = 0;
-        if self.has_output {
+        if self.has_output && !self.reader.has_stop_reason() {
             // The consumer of the stream may have paused.
             self.deadline = Instant::now() + self.timeout;
         }
         while self.pending_events.is_empty() && self.state == ResponseState::Open {
             match timeout_at(self.deadline, self.response.chunk()).await {
+                Err(_) if self.reader.has_stop_reason() => self.finish()?,
                 Err(_) if !self.has_output => return Err(self.context.response_timeout(self.timeout)),
                 Err(_) => {
-                    return Err(ProviderError {
-                        model_error: self.context.stream_timeout(self.timeout),
-                        retry: retry::RetryPolicy::Never,
-                    });
+                    let error = self.context.stream_timeout(self.timeout);
+                    return Err(ProviderError::new(error, retry::RetryPolicy::Never));
                 }
                 Ok(Ok(Some(bytes))) => {
                     self.reject_html(&bytes)?;
@@ -191,10 +193,10 @@ impl ResponseStream {
                 Ok(Err(error)) => {
                     // A response that its reader considers complete is not affected by a lost connection.
                     if self.finish().is_err() {
-                        let lost = ProviderError {
-                            model_error: self.context.response_fault(&CONNECTION_LOST).model_error,
-                            retry: retry::RetryPolicy::Backoff,
-                        };
+                        let lost = ProviderError::new(
+                            self.context.response_fault(&CONNECTION_LOST).model_error,
+                            retry::RetryPolicy::Backoff,
+                        );
                         return Err(if self.has_output { lost } else { self.context.connection_failed(&error) });
                     }
                 }
@@ -221,10 +223,16 @@ impl ResponseStream {
             let mut events = Vec::new();
             let progress =
                 self.reader.read(&frame, &mut events).map_err(|fault| self.context.response_fault(&fault))?;
-            self.has_output |= !events.is_empty() || self.reader.has_started_call();
+            self.has_output |= !events.is_empty() || self.reader.call_count() > 0;
             self.pending_events.extend(events);
+            if self.reader.call_count() > MAX_REPLY_CALLS {
+                return Err(self.context.response_fault(&ResponseFault::Malformed("it has more than 1000 tool calls")));
+            }
             match progress {
                 FrameProgress::KeepAlive => {}
+                FrameProgress::More if self.reader.has_stop_reason() => {
+                    self.deadline = self.deadline.min(Instant::now() + USAGE_WAIT);
+                }
                 FrameProgress::More => self.deadline = Instant::now() + self.timeout,
                 FrameProgress::Complete => self.finish()?,
             }

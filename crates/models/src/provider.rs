@@ -6,16 +6,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use capstan_hooks::contracts::{
-    ModelError, ModelErrorKind, ModelProvider, ModelStream, RequestBody, RequestBodyText, RetryObserver,
+    CallObserver, ModelError, ModelErrorKind, ModelProvider, ModelStream, RequestBody, RequestBodyText,
 };
-use capstan_protocol::{Clock, FILE_LIMIT_BACKOFF, JsonObject, ModelRequest, RetryBackoff};
+use capstan_protocol::{Clock, FILE_LIMIT_BACKOFF, JsonObject, ModelId, ModelRequest, RetryBackoff};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::endpoint::ModelEndpoint;
 use crate::error_redactor::ErrorRedactor;
-use crate::http_exchange::HttpExchange;
-use crate::provider_error::CallContext;
+use crate::http_exchange::{FailedAttempt, HttpExchange};
+use crate::key_pool::{KeyFault, KeyPool, KeySelection, PooledKey};
+use crate::provider_error::{CallContext, ProviderError, keys_cooling_error};
 use crate::retry::RetryPolicy;
 use crate::wire::{EncodedToolsCache, ModelOrigin};
 use crate::{HttpClients, WireProtocol, retry, wire};
@@ -28,8 +29,8 @@ const WARN_RETRY_DELAY: Duration = Duration::from_secs(3);
 /// Connection, credentials and request settings of a [`Provider`].
 #[derive(Debug, Clone)]
 pub struct ProviderOptions {
-    /// API key, if the provider needs one.
-    pub api_key: Option<SecretString>,
+    /// API keys, if the provider needs one, in the order in which they are used.
+    pub api_keys: Vec<SecretString>,
     /// Base URL, such as `http://127.0.0.1:1234/v1`; `None` selects the provider's own.
     pub api_base: Option<String>,
     /// Headers sent with every request.
@@ -40,14 +41,14 @@ pub struct ProviderOptions {
     pub timeout: Duration,
     /// Maximum number of retries after a failure before the first output.
     pub retries: u32,
-    /// Clock for comparing dates sent by a provider.
+    /// Clock for comparing dates sent by a provider, and for cool-downs of keys.
     pub clock: Clock,
 }
 
 impl Default for ProviderOptions {
     fn default() -> Self {
         Self {
-            api_key: None,
+            api_keys: Vec::new(),
             api_base: None,
             headers: Vec::new(),
             body: JsonObject::new(),
@@ -64,6 +65,9 @@ impl Default for ProviderOptions {
 /// The body it sends is exactly the one returned by [`ModelProvider::request_body`]. A failure before the first output
 /// is an error of [`ModelProvider::stream`], after retries where they may help. A failure after the first output is an
 /// error of the stream and is never retried.
+///
+/// With several keys, the same body is sent at once with the next key if one is refused. A refused key cools down: no
+/// request of any session uses it until then.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -85,6 +89,7 @@ pub struct Provider {
     http: Arc<HttpClients>,
     /// Endpoint, or the error with which every call fails because the base URL is invalid.
     endpoint: Result<ModelEndpoint, ModelError>,
+    keys: KeyPool,
     encoded_tools: EncodedToolsCache,
 }
 
@@ -93,22 +98,18 @@ impl Provider {
     pub fn new(name: impl Into<String>, wire: WireProtocol, options: ProviderOptions, http: Arc<HttpClients>) -> Self {
         let name = name.into();
         let endpoint = ModelEndpoint::parse(&name, wire, options.api_base.as_deref());
-        Self { name, wire, options, http, endpoint, encoded_tools: EncodedToolsCache::default() }
-    }
-
-    fn trimmed_key(&self) -> Option<SecretString> {
-        let key = self.options.api_key.as_ref().map(|key| key.expose_secret().trim());
-        key.filter(|key| !key.is_empty()).map(|key| SecretString::from(key.to_owned()))
+        let keys = KeyPool::new(&options.api_keys, options.clock.clone());
+        Self { name, wire, options, http, endpoint, keys, encoded_tools: EncodedToolsCache::default() }
     }
 
     /// Values that no error may contain. All headers and URL parts count, since nothing marks which ones are secret.
-    fn secrets(&self, key: Option<&SecretString>, endpoint: &ModelEndpoint) -> Vec<SecretString> {
+    fn secrets(&self, endpoint: &ModelEndpoint) -> Vec<SecretString> {
         let headers = self.options.headers.iter().map(|(_, value)| value.expose_secret());
         // A scheme such as `Bearer` may precede the secret.
         let headers = headers.flat_map(|value| [Some(value), value.split_whitespace().next_back()]).flatten();
         let all = headers.map(str::to_owned).chain(endpoint.secrets());
         let long = all.filter(|value| value.chars().count() >= MIN_REDACTED_SECRET_CHARS).map(SecretString::from);
-        key.cloned().into_iter().chain(long).collect()
+        self.keys.keys().iter().cloned().chain(long).collect()
     }
 
     /// Settings and variables that hold the key, for error messages.
@@ -119,7 +120,7 @@ impl Provider {
         }
     }
 
-    fn headers(&self, key: Option<&SecretString>, call: &CallContext) -> Result<HeaderMap, ModelError> {
+    fn headers(&self, key: Option<&SecretString>, call: &CallContext) -> Result<HeaderMap, ProviderError> {
         let own = self.wire.headers(key, &call.model);
         let names: Vec<&str> = own.iter().map(|(name, _)| *name).collect();
         let own = own.into_iter().map(|(name, value)| (name.to_owned(), value));
@@ -149,7 +150,10 @@ impl Provider {
             &request,
             self.encoded_tools.get_or_encode(self.wire, &request.tools),
         );
-        body.edit_rest(|rest| wire::merge_body(rest, &self.options.body));
+        body.edit_rest(|rest| {
+            wire::add_body_keys(rest, &request.options.body);
+            wire::merge_body(rest, &self.options.body);
+        });
         body
     }
 }
@@ -161,19 +165,18 @@ impl ModelProvider for Provider {
     }
 
     async fn stream(&self, request: &ModelRequest) -> Result<ModelStream, ModelError> {
-        self.send_recorded(request, None, &|_, _| {}).await
+        self.send_recorded(request, None, &|_: &ModelError, _: Duration| {}).await
     }
 
     async fn send_recorded(
         &self,
         request: &ModelRequest,
         body: Option<RequestBodyText>,
-        on_retry: RetryObserver<'_>,
+        observer: &dyn CallObserver,
     ) -> Result<ModelStream, ModelError> {
         let model = request.model.name();
         let endpoint = self.endpoint.as_ref().map_err(Clone::clone)?;
-        let key = self.trimmed_key();
-        if key.is_none() && endpoint.is_default && self.wire.needs_key() {
+        if self.keys.keys().is_empty() && endpoint.is_default && self.wire.needs_key() {
             let settings = self.key_setting_names();
             let message = format!("{}: no API key; set {settings}, or a base URL that needs none", self.name);
             return Err(ModelError::new(ModelErrorKind::Unauthorized, message));
@@ -185,49 +188,161 @@ impl ModelProvider for Provider {
             origin: endpoint.origin(),
             key_setting_names: self.key_setting_names(),
             base_url_setting_names: format!("CAPSTAN_API_BASE or models.{}.api_base", self.name),
-            redactor: ErrorRedactor { secrets: self.secrets(key.as_ref(), endpoint), request_body: body.clone() },
+            redactor: ErrorRedactor { secrets: self.secrets(endpoint), request_body: body.clone() },
         };
-        let headers = self.headers(key.as_ref(), &call)?;
         let client = self.http.client(endpoint.transport()).await.map_err(|_| call.client_setup_failed())?;
         let ProviderOptions { timeout, clock, .. } = &self.options;
-        let exchange = HttpExchange { client, url: endpoint.url(model), headers, body, timeout: *timeout, clock };
-        let (mut tries, mut file_waits) = (0, 0);
+        let exchange = HttpExchange { client, url: endpoint.url(model), body, timeout: *timeout, clock };
+        let mut retries = CallRetries::new(self, &call, observer);
         loop {
+            let key = retries.wait_for_key(model).await?;
+            if let Some(key) = key.as_ref().filter(|_| self.keys.has_several()) {
+                observer.on_key(key.position);
+            }
             let reader = self.wire.reader(ModelOrigin::new(&self.name, model));
-            let failed = match exchange.start(self.wire.frame_format(), reader, &call).await {
-                Ok(stream) => return Ok(stream),
-                Err(failed) => failed,
+            let attempt = match self.headers(key.as_ref().map(|key| &key.secret), &call) {
+                Ok(headers) => exchange.start(headers, self.wire.frame_format(), reader, &call).await,
+                Err(error) => Err(FailedAttempt::from(error)),
             };
-            let (policy, requested) = (failed.error.retry, failed.retry_after);
-            if policy == RetryPolicy::UntilFilesFree {
-                // Not a retry of the provider, which was not asked: the run ends the wait at its deadline.
-                file_waits += 1;
-                let (error, delay) = (&failed.error.model_error, FILE_LIMIT_BACKOFF.delay_after(file_waits));
-                if file_waits == 1 {
-                    tracing::warn!("{error}; waiting for other turns");
-                    on_retry(error, delay);
+            match attempt {
+                Ok(stream) => {
+                    if let Some(key) = &key {
+                        self.keys.record_success(key, model);
+                    }
+                    return Ok(stream);
                 }
-                tokio::time::sleep(delay).await;
-                continue;
+                Err(failed) => match (&key, failed.error.key_fault) {
+                    (Some(key), Some(fault)) => retries.handle_key_fault(model, key, fault, failed)?,
+                    _ => retries.wait_for_retry(failed.error, failed.retry_after).await?,
+                },
             }
-            let Some(delay) =
-                retry::retry_delay(policy, tries, self.options.retries, requested, RetryBackoff::random_fraction())
-            else {
-                return Err(failed.error.model_error);
-            };
-            let (error, seconds) = (&failed.error.model_error, delay.as_secs_f64());
-            if delay >= WARN_RETRY_DELAY {
-                tracing::warn!("{error}; retrying in {seconds:.0} seconds");
-            } else {
-                tracing::info!("{error}; retrying in {seconds:.1} seconds");
+        }
+    }
+
+    fn check_keys(&self, model: &ModelId, can_wait: bool) -> Result<(), ModelError> {
+        match self.keys.select(model.name()) {
+            KeySelection::Keyless | KeySelection::Free(_) => Ok(()),
+            KeySelection::Cooling(cooldown) => {
+                let delay = retry::retry_delay(RetryPolicy::Backoff, 0, self.options.retries, Some(cooldown.wait), 0.0);
+                let can_wait = can_wait && delay.is_some();
+                if can_wait { Ok(()) } else { Err(keys_cooling_error(&self.name, &cooldown)) }
             }
-            on_retry(error, delay);
-            tokio::time::sleep(delay).await;
-            tries += 1;
         }
     }
 
     fn request_body(&self, request: &ModelRequest) -> Option<RequestBody> {
         Some(self.request_body(request))
+    }
+}
+
+/// Retries of one call, and its choice of keys.
+struct CallRetries<'a> {
+    provider: &'a Provider,
+    call: &'a CallContext,
+    observer: &'a dyn CallObserver,
+    /// Retries made so far.
+    tries: u32,
+    /// Waits for a free file descriptor.
+    file_waits: u32,
+    /// Refusal of a key in the last attempt.
+    refusal: Option<FailedAttempt>,
+    /// Numbers of the keys that were refused since the last delay. Each is tried once before the next one.
+    refused_keys: Vec<u32>,
+}
+
+impl<'a> CallRetries<'a> {
+    fn new(provider: &'a Provider, call: &'a CallContext, observer: &'a dyn CallObserver) -> Self {
+        Self { provider, call, observer, tries: 0, file_waits: 0, refusal: None, refused_keys: Vec::new() }
+    }
+
+    /// Key for the next attempt; `None` for a provider without keys. If every key is cooling down, waits for the first
+    /// one, which counts as a retry, or fails if that would take too long.
+    async fn wait_for_key(&mut self, model: &str) -> Result<Option<PooledKey>, ModelError> {
+        let keys = &self.provider.keys;
+        let mut waited_until = None;
+        loop {
+            match keys.select_after(model, &self.refused_keys) {
+                KeySelection::Keyless => return Ok(None),
+                KeySelection::Free(key) => {
+                    // A cool-down may end while the other keys are tried.
+                    if self.refused_keys.contains(&key.position.number)
+                        && let Some(FailedAttempt { error, retry_after }) = self.refusal.take()
+                    {
+                        self.wait_for_retry(error, retry_after).await?;
+                    }
+                    return Ok(Some(key));
+                }
+                // The wait is over, whatever an injected clock says. Another cool-down may have begun meanwhile.
+                KeySelection::Cooling(cooldown) if waited_until >= Some(cooldown.until) => {
+                    return Ok(Some(cooldown.key));
+                }
+                KeySelection::Cooling(cooldown) => {
+                    let refusal = self.refusal.take().filter(|_| !keys.has_several());
+                    let error = match refusal.map(|refusal| refusal.error) {
+                        Some(error) => {
+                            ProviderError { model_error: error.model_error.with_retry_at(cooldown.until), ..error }
+                        }
+                        None => ProviderError::new(self.call.keys_cooling(&cooldown), RetryPolicy::Backoff),
+                    };
+                    self.wait_for_retry(error, Some(cooldown.wait)).await?;
+                    waited_until = Some(cooldown.until);
+                }
+            }
+        }
+    }
+
+    /// Cools down a key that was refused, before the call is sent with another key or waits for one. Fails if every key
+    /// is cooling down and another model can answer.
+    fn handle_key_fault(
+        &mut self,
+        model: &str,
+        key: &PooledKey,
+        fault: KeyFault,
+        failed: FailedAttempt,
+    ) -> Result<(), ModelError> {
+        let keys = &self.provider.keys;
+        keys.record_fault(key, model, fault, failed.retry_after, RetryBackoff::random_fraction());
+        self.refused_keys.push(key.position.number);
+        if keys.has_several() {
+            tracing::warn!("{}; key {} cools down", failed.error.model_error, key.position);
+            if let KeySelection::Cooling(cooldown) = keys.select(model)
+                && !self.observer.can_wait_for_keys()
+            {
+                return Err(self.call.keys_cooling(&cooldown));
+            }
+        }
+        self.refusal = Some(failed);
+        Ok(())
+    }
+
+    /// Waits before the next retry. Fails with the error if there is none.
+    async fn wait_for_retry(&mut self, error: ProviderError, requested: Option<Duration>) -> Result<(), ModelError> {
+        let ProviderError { model_error: error, retry: policy, .. } = error;
+        if policy == RetryPolicy::UntilFilesFree {
+            // Not a retry of the provider, which was not asked: the run ends the wait at its deadline.
+            self.file_waits += 1;
+            let delay = FILE_LIMIT_BACKOFF.delay_after(self.file_waits);
+            if self.file_waits == 1 {
+                tracing::warn!("{error}; waiting for other turns");
+                self.observer.on_retry(&error, delay);
+            }
+            tokio::time::sleep(delay).await;
+            return Ok(());
+        }
+        let (max_tries, jitter) = (self.provider.options.retries, RetryBackoff::random_fraction());
+        let Some(delay) = retry::retry_delay(policy, self.tries, max_tries, requested, jitter) else {
+            return Err(error);
+        };
+        let seconds = delay.as_secs_f64();
+        if delay >= WARN_RETRY_DELAY {
+            tracing::warn!("{error}; retrying in {seconds:.0} seconds");
+        } else {
+            tracing::info!("{error}; retrying in {seconds:.1} seconds");
+        }
+        self.observer.on_retry(&error, delay);
+        tokio::time::sleep(delay).await;
+        self.tries += 1;
+        self.refused_keys.clear();
+        Ok(())
     }
 }

@@ -8,6 +8,7 @@ use reqwest::Url;
 use serde_json::Value;
 
 use crate::error_redactor::ErrorRedactor;
+use crate::key_pool::{KeyFault, PoolCooldown};
 use crate::retry::RetryPolicy;
 
 /// Context of a call, for error messages.
@@ -50,6 +51,15 @@ pub(crate) enum ResponseFault {
 pub(crate) struct ProviderError {
     pub model_error: ModelError,
     pub retry: RetryPolicy,
+    /// Reason why the key was refused; `None` if the request or the provider is at fault.
+    pub key_fault: Option<KeyFault>,
+}
+
+impl ProviderError {
+    /// Error that is not the fault of the key.
+    pub(crate) fn new(model_error: ModelError, retry: RetryPolicy) -> Self {
+        Self { model_error, retry, key_fault: None }
+    }
 }
 
 impl CallContext {
@@ -61,15 +71,11 @@ impl CallContext {
     pub(crate) fn response_fault(&self, fault: &ResponseFault) -> ProviderError {
         let origin = &self.origin;
         match fault {
-            ResponseFault::Malformed(reason) => {
-                ProviderError { model_error: self.broken_response(reason), retry: RetryPolicy::Never }
-            }
-            ResponseFault::Incomplete(reason) => {
-                ProviderError { model_error: self.broken_response(reason), retry: RetryPolicy::Backoff }
-            }
+            ResponseFault::Malformed(reason) => ProviderError::new(self.broken_response(reason), RetryPolicy::Never),
+            ResponseFault::Incomplete(reason) => ProviderError::new(self.broken_response(reason), RetryPolicy::Backoff),
             ResponseFault::Filtered => {
                 let message = format!("the content filter of {origin} stopped the response");
-                ProviderError { model_error: self.error(ModelErrorKind::Rejected, message), retry: RetryPolicy::Never }
+                ProviderError::new(self.error(ModelErrorKind::Rejected, message), RetryPolicy::Never)
             }
             ResponseFault::Reported { status, body } => {
                 let text = body.to_string();
@@ -83,6 +89,7 @@ impl CallContext {
                 ProviderError {
                     model_error: self.error(kind, message),
                     retry: retry_policy(kind, status.unwrap_or(500), &text, None),
+                    key_fault: key_fault(kind, status.unwrap_or(0), &text, None),
                 }
             }
         }
@@ -108,13 +115,14 @@ impl CallContext {
             },
             ModelErrorKind::ContextOverflow => format!("the request exceeds the context window of {model:?}"),
             ModelErrorKind::Unreachable => "the service is not available".to_owned(),
-            ModelErrorKind::Rejected => "the request was rejected".to_owned(),
+            ModelErrorKind::Rejected | ModelErrorKind::Exhausted => "the request was rejected".to_owned(),
             ModelErrorKind::Broken => "the server failed".to_owned(),
         };
         let excerpt = self.redactor.excerpt(body);
         let quoted = if excerpt.is_empty() { excerpt } else { format!(": {excerpt}") };
         let model_error = self.error(kind, format!("{origin} answered {status}, {reason}{quoted}"));
-        ProviderError { model_error, retry: retry_policy(kind, status, body, retry_after) }
+        let key_fault = key_fault(kind, status, body, retry_after);
+        ProviderError { model_error, retry: retry_policy(kind, status, body, retry_after), key_fault }
     }
 
     /// Error for an endpoint that redirects to `location`. Redirects are not followed, and a retry would get the same one.
@@ -124,14 +132,14 @@ impl CallContext {
             .map(|location| format!(": {}", self.redactor.excerpt(&displayable_url(location))))
             .unwrap_or_default();
         let message = format!("{origin} answered {status}, the endpoint has moved{target} ({hint})");
-        ProviderError { model_error: self.error(ModelErrorKind::Unreachable, message), retry: RetryPolicy::Never }
+        ProviderError::new(self.error(ModelErrorKind::Unreachable, message), RetryPolicy::Never)
     }
 
     /// Error for an HTML page in place of a response. Another base URL may help, a retry does not.
     pub(crate) fn html_response(&self) -> ProviderError {
         let (origin, hint) = (&self.origin, self.base_url_hint());
         let message = format!("{origin} answered with an HTML page instead of the provider's protocol ({hint})");
-        ProviderError { model_error: self.error(ModelErrorKind::Unreachable, message), retry: RetryPolicy::Never }
+        ProviderError::new(self.error(ModelErrorKind::Unreachable, message), RetryPolicy::Never)
     }
 
     fn base_url_hint(&self) -> String {
@@ -143,7 +151,7 @@ impl CallContext {
         let (problem, retry) = match error {
             error if error.is_builder() => {
                 let model_error = self.error(ModelErrorKind::Rejected, "the request could not be built");
-                return ProviderError { model_error, retry: RetryPolicy::Never };
+                return ProviderError::new(model_error, RetryPolicy::Never);
             }
             error if is_file_limit_error(error) => {
                 ("cannot be connected to: this host has too many open files", RetryPolicy::UntilFilesFree)
@@ -155,7 +163,7 @@ impl CallContext {
             error if error.is_timeout() => ("did not answer in time", RetryPolicy::Never),
             _ => ("closed the connection without an answer", RetryPolicy::Backoff),
         };
-        ProviderError { model_error: self.unreachable(problem), retry }
+        ProviderError::new(self.unreachable(problem), retry)
     }
 
     /// Error for an HTTP client that could not be built.
@@ -164,21 +172,23 @@ impl CallContext {
     }
 
     /// Error for a key that cannot be sent as a header.
-    pub(crate) fn invalid_key(&self) -> ModelError {
+    pub(crate) fn invalid_key(&self) -> ProviderError {
         let message =
             format!("the request could not be built; is the key ({}) a single line of text?", self.key_setting_names);
-        self.error(ModelErrorKind::Unauthorized, message)
+        let model_error = self.error(ModelErrorKind::Unauthorized, message);
+        ProviderError { model_error, retry: RetryPolicy::Never, key_fault: Some(KeyFault::Rejected) }
     }
 
     /// Error for a configured header that cannot be sent.
-    pub(crate) fn invalid_header(&self, name: &str) -> ModelError {
-        self.error(ModelErrorKind::Rejected, format!("the header {name:?} of the configuration is not valid"))
+    pub(crate) fn invalid_header(&self, name: &str) -> ProviderError {
+        let message = format!("the header {name:?} of the configuration is not valid");
+        ProviderError::new(self.error(ModelErrorKind::Rejected, message), RetryPolicy::Never)
     }
 
     /// Error for a response that did not start within `timeout`.
     pub(crate) fn response_timeout(&self, timeout: Duration) -> ProviderError {
         let problem = format!("did not answer within {} seconds", timeout.as_secs());
-        ProviderError { model_error: self.unreachable(&problem), retry: RetryPolicy::Never }
+        ProviderError::new(self.unreachable(&problem), RetryPolicy::Never)
     }
 
     /// Error for a response that stalled for `timeout`.
@@ -186,9 +196,25 @@ impl CallContext {
         self.broken_response(&format!("no data within {} seconds", timeout.as_secs()))
     }
 
+    /// Error for a provider all of whose keys are cooling down. Shown in chats, so it has no address.
+    pub(crate) fn keys_cooling(&self, cooldown: &PoolCooldown) -> ModelError {
+        keys_cooling_error(&self.provider, cooldown)
+    }
+
     fn unreachable(&self, problem: &str) -> ModelError {
         self.error(ModelErrorKind::Unreachable, format!("{} {problem}", self.origin))
     }
+}
+
+/// Error for a provider all of whose keys are cooling down.
+pub(crate) fn keys_cooling_error(provider: &str, cooldown: &PoolCooldown) -> ModelError {
+    let keys = match cooldown.key.position.count {
+        1 => "its key is".to_owned(),
+        count => format!("all {count} keys are"),
+    };
+    let (causes, time) = (&cooldown.causes, cooldown.until.to_utc_seconds());
+    let message = format!("{provider}: {keys} cooling down ({causes}); a retry can succeed from {time} on");
+    ModelError::new(ModelErrorKind::Exhausted, message).with_retry_at(cooldown.until)
 }
 
 /// URL without credentials and without its query, which may hold some too.
@@ -226,6 +252,18 @@ fn retry_policy(kind: ModelErrorKind, status: u16, body: &str, retry_after: Opti
             RetryPolicy::Backoff
         }
         _ => RetryPolicy::Never,
+    }
+}
+
+/// Reason why the key was refused, if it is at fault. A provider that is overloaded refuses every key.
+fn key_fault(kind: ModelErrorKind, status: u16, body: &str, retry_after: Option<Duration>) -> Option<KeyFault> {
+    match kind {
+        ModelErrorKind::RateLimited if status == 529 || body.contains("overloaded_error") => None,
+        ModelErrorKind::RateLimited if is_quota_exhausted(status, body, retry_after) => Some(KeyFault::QuotaExhausted),
+        ModelErrorKind::RateLimited => Some(KeyFault::RateLimited),
+        ModelErrorKind::Unauthorized if status == 403 => Some(KeyFault::Forbidden),
+        ModelErrorKind::Unauthorized => Some(KeyFault::Rejected),
+        _ => None,
     }
 }
 
@@ -282,6 +320,12 @@ fn is_context_overflow(body: &str) -> bool {
         "reduce the length of the messages",
         "request too large",
         "payload size exceeds",
+        "payload too large",
+        "body too large",
+        "entity too large",
+        "body is too large",
+        "exceeds the maximum size",
+        "maximum request size",
     ];
     markers.iter().any(|marker| body.contains(marker))
 }
@@ -297,7 +341,8 @@ mod tests {
     use jiff::Timestamp;
     use reqwest::header::HeaderMap;
 
-    use super::{classify_error, describe_connect_error, retry_policy};
+    use super::{classify_error, describe_connect_error, key_fault, retry_policy};
+    use crate::key_pool::KeyFault;
     use crate::retry::{self, RetryPolicy};
 
     #[test]
@@ -324,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn length_errors_of_all_providers_are_recognised() {
+    fn a02_length_errors_of_all_providers_are_recognised() {
         for message in [
             "This model's maximum context length is 8192 tokens",
             r#"{"code": "context_length_exceeded"}"#,
@@ -340,6 +385,9 @@ mod tests {
             "This model's maximum prompt length is 131072 but the request contains 140000 tokens.",
             "Please reduce the length of the messages or completion.",
             "Request payload size exceeds the limit: 20971520 bytes.",
+            "request body too large, limit is 4194304 bytes",
+            "Request Entity Too Large",
+            "The request body is too large and exceeds the maximum permissible limit.",
         ] {
             assert_eq!(classify_error(400, message), ContextOverflow, "{message}");
         }
@@ -405,6 +453,27 @@ mod tests {
             RetryPolicy::Backoff,
             "a requested delay takes precedence"
         );
+    }
+
+    #[test]
+    fn a08_only_refusals_of_the_key_cool_it_down() {
+        let fault = |status, body: &str| key_fault(classify_error(status, body), status, body, None);
+        let quota = r#"{"error": {"code": "insufficient_quota"}}"#;
+        for (status, body, expected) in [
+            (401, "", Some(KeyFault::Rejected)),
+            (400, "API key not valid", Some(KeyFault::Rejected)),
+            (403, "", Some(KeyFault::Forbidden)),
+            (429, "", Some(KeyFault::RateLimited)),
+            (429, quota, Some(KeyFault::QuotaExhausted)),
+            (402, "", Some(KeyFault::QuotaExhausted)),
+            (400, "Your credit balance is too low", Some(KeyFault::QuotaExhausted)),
+        ] {
+            assert_eq!(fault(status, body), expected, "{status} {body}");
+        }
+        for status in [400, 404, 408, 413, 422, 500, 502, 503, 504, 529] {
+            assert_eq!(fault(status, ""), None, "{status}");
+        }
+        assert_eq!(key_fault(RateLimited, 0, r#"{"type": "overloaded_error"}"#, None), None, "within a stream");
     }
 
     #[test]

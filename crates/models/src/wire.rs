@@ -24,16 +24,16 @@ mod sanitize;
 mod usage_counts;
 
 use capstan_hooks::contracts::{RequestBody, ToolList};
-use capstan_protocol::{JsonObject, ModelRequest, ToolSpec};
+use capstan_protocol::{JsonObject, ModelOptions, ModelRequest, ToolSpec};
 use secrecy::{ExposeSecret as _, SecretString};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::endpoint::ModelEndpoint;
 use crate::frame_decoder::FrameFormat;
 pub(crate) use anthropic::BETA_HEADER;
 pub(crate) use encoded_tools::EncodedToolsCache;
 pub(crate) use provider_data::ModelOrigin;
-pub(crate) use response_reader::{FrameProgress, ResponseReader};
+pub(crate) use response_reader::{FrameProgress, MAX_REPLY_CALLS, ResponseReader};
 pub(crate) use sanitize::sanitize_request;
 
 /// Wire protocol of a provider.
@@ -201,6 +201,45 @@ impl WireProtocol {
 pub fn openai_body(request: &ModelRequest) -> RequestBody {
     let (wire, provider) = (WireProtocol::OpenAi, WireProtocol::OpenAi.name());
     wire.body(provider, &sanitize_request(wire, provider, request))
+}
+
+/// Names of the sampling options in a wire protocol.
+struct SamplingKeys {
+    temperature: &'static str,
+    top_p: &'static str,
+    /// `None`: the protocol has no stop sequences.
+    stop: Option<&'static str>,
+}
+
+impl SamplingKeys {
+    const SNAKE_CASE: Self = Self { temperature: "temperature", top_p: "top_p", stop: Some("stop") };
+}
+
+/// Adds the sampling options of a call to an object of its body.
+fn insert_sampling(object: &mut JsonObject, options: &ModelOptions, keys: &SamplingKeys) {
+    let mut insert = |key: &str, value: Value| object.insert(key.to_owned(), value);
+    if let Some(temperature) = options.temperature {
+        insert(keys.temperature, json!(temperature));
+    }
+    if let Some(top_p) = options.top_p {
+        insert(keys.top_p, json!(top_p));
+    }
+    if let Some(stop) = keys.stop.filter(|_| !options.stop.is_empty()) {
+        insert(stop, json!(options.stop));
+    }
+}
+
+/// Adds keys of a call to a body. Keys that the wire protocol sets keep their values; objects are merged recursively.
+pub(crate) fn add_body_keys(body: &mut JsonObject, additions: &JsonObject) {
+    for (key, value) in additions {
+        match (body.get_mut(key), value) {
+            (Some(Value::Object(present)), Value::Object(more)) => add_body_keys(present, more),
+            (Some(_), _) => {}
+            (None, value) => {
+                body.insert(key.clone(), value.clone());
+            }
+        }
+    }
 }
 
 /// Merges configured keys into a body; objects are merged recursively, other values replaced.

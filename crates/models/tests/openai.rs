@@ -2,15 +2,18 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use capstan_hooks::contracts::ModelErrorKind::{
     Broken, ContextOverflow, RateLimited, Rejected, Unauthorized, UnknownModel, Unreachable,
 };
 use capstan_hooks::contracts::{ModelError, ModelErrorKind, ModelEvent, ModelProvider as _, collect_output};
-use capstan_models::ProviderOptions;
+use capstan_models::{HttpClients, Provider, ProviderOptions, WireProtocol};
 use capstan_protocol::{ChatMessage, ModelOptions, ModelOutput, ModelRequest, ToolCall, Usage};
 use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
 use futures::StreamExt as _;
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use common::{PROVIDER_TEST_KEY, openai_provider, openai_provider_for, options_for, request, sample_tools};
 
@@ -168,7 +171,7 @@ async fn client_is_reused_for_the_next_call() {
 async fn local_endpoint_needs_no_key_and_accepts_a_trailing_slash() {
     let server = ScriptedModel::start(vec![ScriptedReply::text("hi")]).await;
     let api_base = Some(format!("{}/", server.base_url()));
-    let provider = openai_provider(ProviderOptions { api_key: None, api_base, ..ProviderOptions::default() });
+    let provider = openai_provider(ProviderOptions { api_base, ..ProviderOptions::default() });
     let stream = provider.stream(&request(vec![ChatMessage::user("hi")])).await.unwrap();
     assert_eq!(collect_output(stream).await.unwrap().text, "hi");
     assert_eq!(server.authorization_headers(), [None]);
@@ -176,8 +179,8 @@ async fn local_endpoint_needs_no_key_and_accepts_a_trailing_slash() {
 
 #[tokio::test]
 async fn openai_without_a_key_is_unauthorized_and_receives_no_request() {
-    for api_key in [None, Some(" ".into())] {
-        let provider = openai_provider(ProviderOptions { api_key, ..ProviderOptions::default() });
+    for api_keys in [vec![], vec![" ".into()]] {
+        let provider = openai_provider(ProviderOptions { api_keys, ..ProviderOptions::default() });
         let error = provider.stream(&request(vec![ChatMessage::user(SECRET_PROMPT)])).await.err().unwrap();
         assert_eq!(error.kind, Unauthorized);
         assert!(error.message.contains("CAPSTAN_API_KEY"), "{error}");
@@ -331,4 +334,56 @@ async fn token_limit_uses_the_key_the_model_knows() {
 fn debug_output_of_options_and_provider_hides_the_key() {
     let options = options_for("http://127.0.0.1:1/v1".to_owned());
     assert!(!format!("{options:?} {:?}", openai_provider(options.clone())).contains(PROVIDER_TEST_KEY));
+}
+
+/// Provider whose server sends this stream and leaves the connection open.
+async fn provider_of_open_stream(stream: String) -> Provider {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut connection, _) = listener.accept().await.unwrap();
+        let mut request = [0; 4096];
+        let _ = connection.read(&mut request).await.unwrap();
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+        connection.write_all(format!("{head}{stream}").as_bytes()).await.unwrap();
+        std::future::pending::<()>().await;
+    });
+    let options = ProviderOptions { api_base: Some(format!("http://{address}/v1")), ..ProviderOptions::default() };
+    Provider::new("openai", WireProtocol::OpenAi, options, Arc::new(HttpClients::new()))
+}
+
+fn chunk(delta: &serde_json::Value, finish_reason: Option<&str>) -> String {
+    format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]}))
+}
+
+#[tokio::test]
+async fn a08_answer_of_a_server_that_leaves_the_stream_open_is_taken() {
+    let stream = chunk(&json!({"content": "whole"}), None) + &chunk(&json!({}), Some("stop"));
+    let provider = provider_of_open_stream(stream).await;
+    let output = collect_output(provider.stream(&request(vec![ChatMessage::user("hi")])).await.unwrap()).await;
+    assert_eq!(output.unwrap().text, "whole");
+}
+
+#[tokio::test]
+async fn a08_surrogate_pair_split_over_two_chunks_does_not_fail_the_answer() {
+    let half =
+        |text: &str| format!("data: {{\"choices\": [{{\"index\": 0, \"delta\": {{\"content\": \"{text}\"}}}}]}}\n\n");
+    let whole = half(r"\\u \ud83d\ude00 ");
+    let stream =
+        whole + &half(r"hi \ud83d") + &half(r"\ude00!") + &chunk(&json!({}), Some("stop")) + "data: [DONE]\n\n";
+    assert_eq!(collect_reply(ScriptedReply::raw(stream)).await.unwrap().text, "\\u 😀 hi \u{FFFD}\u{FFFD}!");
+}
+
+#[tokio::test]
+async fn a08_reading_stops_at_the_limit_of_tool_calls() {
+    let call = |index: usize| {
+        let function = json!({"name": "help", "arguments": "{}"});
+        json!({"index": index, "id": format!("c{index}"), "type": "function", "function": function})
+    };
+    let chunks: Vec<String> = (0..1001).map(|index| chunk(&json!({"tool_calls": [call(index)]}), None)).collect();
+    // The connection stays open: only an error at the limit ends the response.
+    let provider = provider_of_open_stream(chunks.concat()).await;
+    let stream = provider.stream(&request(vec![ChatMessage::user("hi")])).await.unwrap();
+    let error = collect_output(stream).await.unwrap_err();
+    assert!(error.message.contains("more than 1000 tool calls"), "{error}");
 }

@@ -88,7 +88,7 @@ proptest! {
     fn p13_any_conversation_obeys_the_rules_of_every_provider(messages in prop::collection::vec(any_message(), 0..12)) {
         let messages = conversation::normalize_request(messages);
         for wire in WireProtocol::PROTOCOLS {
-            let options = ModelOptions { reasoning: Some(Reasoning::Low), max_tokens: None };
+            let options = ModelOptions { reasoning: Some(Reasoning::Low), ..ModelOptions::default() };
             let request = ModelRequest { options, ..request_for(wire, messages.clone()) };
             let provider = Provider::new(wire.name(), wire, ProviderOptions::default(), Default::default());
             let body = serde_json::json!(provider.request_body(&request));

@@ -126,7 +126,7 @@ async fn a08_provider_data_is_returned_to_its_provider_and_to_no_other() {
     for wire in WireProtocol::PROTOCOLS {
         let server = ScriptedModel::start_with(script).await;
         let mut messages = vec![ChatMessage::assistant("[Anchor created: session/start]: {}"), ChatMessage::user("go")];
-        let options = ModelOptions { reasoning: Some(Reasoning::Medium), max_tokens: None };
+        let options = ModelOptions { reasoning: Some(Reasoning::Medium), ..ModelOptions::default() };
         for turn in 0..4 {
             // In the third turn, in the middle of a step, every other provider gets the conversation too.
             let others = WireProtocol::PROTOCOLS.into_iter().filter(|other| turn == 2 && *other != wire);
@@ -308,7 +308,7 @@ async fn missing_key_is_an_error_that_names_its_setting() {
     for wire in WireProtocol::PROTOCOLS.into_iter().filter(|wire| *wire != WireProtocol::Ollama) {
         let server = ScriptedModel::start(vec![]).await;
         let provider = provider_for(wire, &server, |options| {
-            options.api_key = None;
+            options.api_keys.clear();
             options.api_base = None;
         });
         let error = provider.stream(&request_for(wire, vec![ChatMessage::user("hi")])).await.err().unwrap();

@@ -2,9 +2,11 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use capstan_hooks::contracts::{ModelProvider as _, collect_output};
-use capstan_models::WireProtocol;
 use capstan_models::wire::openai_body;
+use capstan_models::{HttpClients, Provider, ProviderOptions, WireProtocol};
 use capstan_protocol::{ChatMessage, Content, ContentPart, JsonObject, ModelOptions, ModelRequest, ToolCall};
 use capstan_testing::{ScriptedModel, ScriptedReply};
 use serde_json::{Value, json};
@@ -132,6 +134,49 @@ async fn p15_model_name_is_sent_unchanged_and_sets_no_option() {
         assert_eq!(body["model"], name);
         assert_eq!(body.as_object().unwrap().len(), 4, "{body}");
     }
+}
+
+#[test]
+fn a08_sampling_options_of_a_call_have_the_names_of_each_protocol() {
+    let options = ModelOptions {
+        temperature: Some(0.25),
+        top_p: Some(0.5),
+        stop: vec!["END".to_owned()],
+        ..ModelOptions::default()
+    };
+    for wire in WireProtocol::PROTOCOLS {
+        let request = ModelRequest { options: options.clone(), ..request_for(wire, vec![ChatMessage::user("hi")]) };
+        let body = json!(offline_provider(wire, JsonObject::new()).request_body(&request).unwrap());
+        let (sampling, top_p, stop) = match wire {
+            WireProtocol::Gemini => (&body["generationConfig"], "topP", "stopSequences"),
+            WireProtocol::Ollama => (&body["options"], "top_p", "stop"),
+            WireProtocol::Anthropic => (&body, "top_p", "stop_sequences"),
+            _ => (&body, "top_p", "stop"),
+        };
+        assert_eq!((&sampling["temperature"], &sampling[top_p]), (&json!(0.25), &json!(0.5)), "{body}");
+        let has_stop = wire != WireProtocol::OpenAiResponses;
+        assert_eq!(sampling.get(stop).is_some(), has_stop, "{body}");
+    }
+}
+
+#[test]
+fn a08_body_keys_of_a_call_replace_none_of_the_host_or_the_provider() {
+    let settings = json!({"seed": 1}).as_object().cloned().unwrap();
+    let body = json!({"seed": 2, "user": "ann", "stream": false, "max_tokens": 9999, "metadata": {"a": 1}});
+    let options =
+        ModelOptions { max_tokens: Some(10), body: body.as_object().cloned().unwrap(), ..ModelOptions::default() };
+    let request = ModelRequest { options, ..request(vec![ChatMessage::user("hi")]) };
+    let sent = json!(offline_provider(WireProtocol::OpenAi, settings).request_body(&request).unwrap());
+    let expected = json!({"seed": 1, "user": "ann", "stream": true, "max_tokens": 10, "metadata": {"a": 1}});
+    for (key, value) in expected.as_object().unwrap() {
+        assert_eq!(sent.get(key), Some(value), "{key}");
+    }
+}
+
+/// A provider that is never called.
+fn offline_provider(wire: WireProtocol, body: JsonObject) -> Provider {
+    let options = ProviderOptions { body, ..ProviderOptions::default() };
+    Provider::new(wire.name(), wire, options, Arc::new(HttpClients::new()))
 }
 
 #[tokio::test]

@@ -39,6 +39,9 @@ pub struct Binding {
     /// Delivery of the replies.
     #[serde(default)]
     pub delivery_policy: DeliveryPolicy,
+    /// Maximum duration of a run under this binding, in seconds; absent: that of the runner and of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<u64>,
     /// False to disable the binding.
     #[serde(default = "yes")]
     pub enabled: bool,

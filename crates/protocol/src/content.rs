@@ -2,8 +2,9 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::JsonObject;
+use crate::{Artifact, ArtifactId, JsonObject};
 
 /// Content of a message: plain text or a list of parts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -27,11 +28,41 @@ impl Content {
         }
     }
 
+    /// Text of the content, with a line that names the file in place of each part that is not text.
+    pub fn text_with_file_names(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Parts(parts) => {
+                let lines: Vec<String> = parts.iter().map(ContentPart::to_text_line).collect();
+                lines.join("\n")
+            }
+        }
+    }
+
+    /// Returns true if the content has a part that is not text, such as an image or a file.
+    pub fn has_media(&self) -> bool {
+        match self {
+            Self::Text(_) => false,
+            Self::Parts(parts) => parts.iter().any(|part| part.as_text().is_none()),
+        }
+    }
+
     /// Returns true if the content has neither text nor parts.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Text(text) => text.is_empty(),
             Self::Parts(parts) => parts.is_empty(),
+        }
+    }
+}
+
+impl Content {
+    /// The content in words: a part that is not text becomes a text in brackets.
+    #[must_use]
+    pub fn in_words(&self) -> Self {
+        match self {
+            Self::Text(_) => self.clone(),
+            Self::Parts(parts) => Self::Parts(parts.iter().map(ContentPart::in_words).collect()),
         }
     }
 }
@@ -62,6 +93,34 @@ pub enum ContentPart {
     Known(KnownPart),
     /// Part of another type, or a known part with further fields.
     Other(JsonObject),
+}
+
+impl ContentPart {
+    /// A part with text as it is, every other part as a text in brackets: its kind, and its name or address if it has
+    /// one. Inline content has no address.
+    #[must_use]
+    pub fn in_words(&self) -> Self {
+        let (kind, detail) = match self {
+            Self::Known(KnownPart::Text { .. }) => return self.clone(),
+            Self::Known(KnownPart::ImageUrl { image_url }) => ("image", Some(image_url.url.as_str())),
+            Self::Other(part) => {
+                let kind = part.get("type").and_then(Value::as_str).unwrap_or("attachment");
+                let content = part.get(kind).and_then(Value::as_object);
+                let detail = ["filename", "url"].into_iter().find_map(|key| content?.get(key)?.as_str());
+                match kind {
+                    "text" => return self.clone(),
+                    "input_audio" => ("recording", detail),
+                    "input_image" => ("image", part.get("image_url").and_then(Value::as_str)),
+                    kind => (kind, detail),
+                }
+            }
+        };
+        let detail = detail.filter(|detail| !detail.starts_with("data:"));
+        Self::from_text(match detail {
+            Some(detail) => format!("[{kind} {detail}]"),
+            None => format!("[{kind}]"),
+        })
+    }
 }
 
 /// Parts that every provider client supports.
@@ -102,6 +161,67 @@ impl ContentPart {
         Self::Known(KnownPart::ImageUrl { image_url: ImageUrl { url: url.into(), detail: None } })
     }
 
+    /// Part that refers to an artifact.
+    pub fn from_artifact(artifact: &Artifact) -> Self {
+        let fields = [("type".to_owned(), "artifact".into()), ("artifact".to_owned(), serde_json::json!(artifact))];
+        Self::Other(JsonObject::from_iter(fields))
+    }
+
+    /// File part with its content inline, as a `data:` URL.
+    pub fn from_file(name: &str, data_url: &str) -> Self {
+        let file = serde_json::json!({"filename": name, "file_data": data_url});
+        Self::Other(JsonObject::from_iter([("type".to_owned(), "file".into()), ("file".to_owned(), file)]))
+    }
+
+    /// Id of the artifact that the part refers to, if any.
+    pub fn artifact_id(&self) -> Option<ArtifactId> {
+        self.typed_field("artifact")?.get("id")?.as_str().map(ArtifactId::new)
+    }
+
+    /// Artifact that the part refers to, once the host has completed the reference.
+    pub fn artifact(&self) -> Option<Artifact> {
+        serde_json::from_value(self.typed_field("artifact")?.clone()).ok()
+    }
+
+    /// Returns true if the part refers to a video.
+    pub fn is_video(&self) -> bool {
+        self.typed_field("video_url").is_some()
+    }
+
+    /// Text of the part, or a line that names its image, video or file.
+    pub fn to_text_line(&self) -> String {
+        if let Some(text) = self.as_text() {
+            return text.to_owned();
+        }
+        if let Self::Known(KnownPart::ImageUrl { image_url }) = self {
+            return format!("[image: {}]", describe_address(&image_url.url));
+        }
+        if let Some(video) = self.typed_field("video_url") {
+            return format!("[video: {}]", describe_address(video["url"].as_str().unwrap_or_default()));
+        }
+        if let Some(artifact) = self.artifact() {
+            return format!("[file: {} ({}, {} bytes)]", artifact.name, artifact.media_type, artifact.bytes);
+        }
+        let name = self.typed_field("file").and_then(|file| file.get("filename")).and_then(serde_json::Value::as_str);
+        match (name, self) {
+            (Some(name), _) => format!("[file: {name}]"),
+            (None, Self::Other(fields)) => {
+                format!("[{}]", fields.get("type").and_then(serde_json::Value::as_str).unwrap_or("attachment"))
+            }
+            (None, Self::Known(_)) => String::new(),
+        }
+    }
+
+    /// Field of a part of another type that has the name of the type.
+    fn typed_field(&self, kind: &str) -> Option<&serde_json::Value> {
+        match self {
+            Self::Other(fields) if fields.get("type").and_then(serde_json::Value::as_str) == Some(kind) => {
+                fields.get(kind)
+            }
+            Self::Known(_) | Self::Other(_) => None,
+        }
+    }
+
     /// Text of the part, if it has any.
     pub fn as_text(&self) -> Option<&str> {
         match self {
@@ -110,6 +230,11 @@ impl ContentPart {
             Self::Other(part) => part.get("text").and_then(serde_json::Value::as_str),
         }
     }
+}
+
+/// An address, or the media type of a `data:` URL.
+fn describe_address(url: &str) -> &str {
+    url.strip_prefix("data:").map_or(url, |data| data.split([';', ',']).next().unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use serde_json::Value;
 
-use crate::{PermissionSet, RunnerId};
+use crate::{AllowList, PermissionSet, RunnerId};
 
 /// Registered description of a runner.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -33,6 +33,9 @@ pub struct Descriptor {
     /// JSON Schema of the runner's configuration in a binding; absent: the runner has no configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_schema: Option<Value>,
+    /// Maximum duration of a run of this runner, in seconds; absent: that of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<u64>,
     /// Plugin that provides the runner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plugin: Option<PluginRef>,
@@ -50,8 +53,29 @@ impl Descriptor {
             permissions: PermissionSet::none(),
             requires: PermissionSet::none(),
             config_schema: None,
+            timeout_seconds: None,
             plugin: None,
         }
+    }
+}
+
+impl Descriptor {
+    /// Permissions that the runner asks for without declaring the capability that uses them. A run gets them, since the
+    /// permissions decide; the declaration is incomplete.
+    pub fn undeclared_capabilities(&self) -> Vec<&'static str> {
+        let (permissions, capabilities) = (&self.permissions, &self.capabilities);
+        let uses = [
+            ("tool_calling", !permissions.tools.operations.is_empty(), capabilities.tool_calling),
+            (
+                "knowledge_retrieval",
+                !permissions.knowledge_bases.operations.is_empty(),
+                capabilities.knowledge_retrieval,
+            ),
+            ("platform_api", permissions.platform_api != AllowList::none(), capabilities.platform_api),
+            ("steering", permissions.steering, capabilities.steering),
+            ("host_state", !permissions.state.is_empty(), capabilities.host_state != HostStateRequirement::None),
+        ];
+        uses.into_iter().filter(|(_, is_asked, is_declared)| *is_asked && !is_declared).map(|(name, ..)| name).collect()
     }
 }
 

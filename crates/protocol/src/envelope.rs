@@ -6,6 +6,7 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::event::EventTimeForm;
 use crate::{
     ActorRef, ChannelName, ContentPart, DeliveryTarget, Event, EventId, EventInput, JsonObject, SessionId, SubjectRef,
     Timestamp, WorkspaceId,
@@ -49,7 +50,7 @@ const NESTED_ENVELOPE_FIELDS: [(&str, &[&str]); 4] = [
     ("delivery", &["output_channel", "chat_id", "reply_to"]),
 ];
 /// Types of content parts that an input may have.
-const CONTENT_PART_TYPES: [&str; 5] = ["text", "image_url", "input_image", "input_audio", "file"];
+const CONTENT_PART_TYPES: [&str; 6] = ["text", "image_url", "input_image", "input_audio", "video_url", "file"];
 /// Maximum length of an id or name, in bytes.
 const MAX_ENVELOPE_NAME_LEN: usize = 1024;
 
@@ -96,7 +97,7 @@ impl Event {
             source: take_field::<Option<ChannelName>>(&mut fields, "source")?.unwrap_or_else(|| ChannelName::new("")),
             input: take_field::<Option<EventInput>>(&mut fields, "input")?.unwrap_or_default(),
             event_id: take_field::<Option<EventId>>(&mut fields, "event_id")?.unwrap_or_else(EventId::generate),
-            event_time: take_field::<Option<Timestamp>>(&mut fields, "event_time")?,
+            event_time: take_field::<Option<EventTimeForm>>(&mut fields, "event_time")?.map(Timestamp::from),
             bot_id: take_field::<Option<String>>(&mut fields, "bot_id")?,
             workspace_id: take_field::<Option<WorkspaceId>>(&mut fields, "workspace_id")?,
             conversation_id: take_field::<Option<String>>(&mut fields, "conversation_id")?,
@@ -162,7 +163,7 @@ fn check_part(index: usize, part: &ContentPart) -> Result<(), EnvelopeError> {
     let content = fields.get(field);
     let is_valid = match kind {
         "text" => content.is_some_and(Value::is_string),
-        "image_url" => content.is_some_and(|image| image["url"].is_string()),
+        "image_url" | "video_url" => content.is_some_and(|media| media["url"].is_string()),
         "input_image" => content.is_some_and(|image| image.is_string() || image["url"].is_string()),
         _ => content.is_some_and(Value::is_object),
     };
@@ -230,6 +231,7 @@ mod tests {
             json!({"type": "text", "text": "cached", "cache_control": {"type": "ephemeral"}}),
             json!({"type": "image_url", "image_url": {"url": "https://images.example/a.png"}}),
             json!({"type": "input_image", "image_url": "https://images.example/a.png"}),
+            json!({"type": "video_url", "video_url": {"url": "https://videos.example/a.mp4"}}),
             json!({"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}}),
         ] {
             assert!(with(part.clone()).is_ok(), "{part}");

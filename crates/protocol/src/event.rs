@@ -28,8 +28,9 @@ pub struct Event {
     pub event_id: EventId,
     /// Type of the event, such as `message.received`.
     pub event_type: String,
-    /// Time of the event at the source, if the source provides it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Time of the event at the source, if the source provides it: RFC 3339, or seconds since the epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "deserialize_event_time")]
+    #[schemars(with = "Option<EventTimeForm>")]
     pub event_time: Option<Timestamp>,
     /// Source of the event: by default, the channel.
     pub source: ChannelName,
@@ -134,6 +135,30 @@ impl Event {
     }
 }
 
+/// Forms of the time of an event.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "a time must be a text such as \"2026-11-15T20:57:42Z\", or seconds since the epoch")]
+pub(crate) enum EventTimeForm {
+    /// RFC 3339.
+    Text(Timestamp),
+    /// Seconds since the epoch.
+    Seconds(i64),
+}
+
+impl From<EventTimeForm> for Timestamp {
+    fn from(form: EventTimeForm) -> Self {
+        match form {
+            EventTimeForm::Text(time) => time,
+            EventTimeForm::Seconds(seconds) => Self::from_millis(seconds.saturating_mul(1000)),
+        }
+    }
+}
+
+fn deserialize_event_time<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+    let form = Option::<EventTimeForm>::deserialize(deserializer)?;
+    Ok(form.map(Timestamp::from))
+}
+
 /// Text and attachments of an event.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EventInput {
@@ -154,6 +179,12 @@ impl EventInput {
     /// Line of a comma command, without the comma; `None` if the text is not a command.
     pub fn command_line(&self) -> Option<&str> {
         parse_command_line(self.plain_text())
+    }
+
+    /// The input in words: an attachment that is not text becomes a text in brackets.
+    #[must_use]
+    pub fn in_words(&self) -> Self {
+        Self { contents: self.contents.iter().map(ContentPart::in_words).collect(), ..self.clone() }
     }
 
     /// Text and attachments as one content.
@@ -194,6 +225,9 @@ pub struct ActorRef {
     /// Display name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Type of the originator: `user`, `bot`, `system`.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
 }
 
 /// Target of an event: a message, a member, a group.
@@ -204,6 +238,9 @@ pub struct SubjectRef {
     pub kind: String,
     /// Id at the source.
     pub id: String,
+    /// Further data about the target.
+    #[serde(default, skip_serializing_if = "JsonObject::is_empty")]
+    pub data: JsonObject,
 }
 
 /// Reference to the platform's own payload in the store: part of the acceptance record if it is short, otherwise a
@@ -217,6 +254,22 @@ pub struct RawPayloadRef {
 #[cfg(test)]
 mod tests {
     use super::Event;
+
+    #[test]
+    fn g01_the_time_of_an_event_is_text_or_seconds_since_the_epoch() {
+        let event_with = |time: serde_json::Value| {
+            let event = serde_json::json!({
+                "event_id": "1", "event_type": "message.received", "source": "x", "event_time": time,
+                "actor": {"id": "7", "type": "bot"}, "subject": {"type": "message", "id": "1", "data": {"k": 1}},
+            });
+            serde_json::from_value::<Event>(event)
+        };
+        let from_text = event_with("1970-01-01T00:01:00Z".into()).unwrap();
+        assert_eq!(event_with(60.into()).unwrap(), from_text);
+        assert_eq!(from_text.actor.unwrap().kind.as_deref(), Some("bot"));
+        assert_eq!(from_text.subject.unwrap().data["k"], 1);
+        assert!(event_with(true.into()).unwrap_err().to_string().contains("seconds since the epoch"));
+    }
 
     #[test]
     fn t02_fallback_session_is_channel_and_chat_each_default_if_absent() {

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -108,17 +109,29 @@ text_id!(
     ActionId
 );
 
+/// New id that sorts by time, also if the clock is set to a time before 1970.
+pub fn time_ordered_uuid() -> uuid::Uuid {
+    uuid_at(SystemTime::now())
+}
+
+fn uuid_at(time: SystemTime) -> uuid::Uuid {
+    if time >= SystemTime::UNIX_EPOCH {
+        return uuid::Uuid::now_v7();
+    }
+    uuid::Uuid::new_v7(uuid::Timestamp::from_unix(uuid::NoContext, 0, 0))
+}
+
 impl RunId {
     /// New run id; ids sort by time.
     pub fn generate() -> Self {
-        Self::new(format!("run-{}", uuid::Uuid::now_v7()))
+        Self::new(format!("run-{}", time_ordered_uuid()))
     }
 }
 
 impl EventId {
     /// New event id, for sources without ids of their own.
     pub fn generate() -> Self {
-        Self::new(format!("evt-{}", uuid::Uuid::now_v7()))
+        Self::new(format!("evt-{}", time_ordered_uuid()))
     }
 }
 
@@ -187,7 +200,16 @@ impl TryFrom<String> for TapeName {
 
 #[cfg(test)]
 mod tests {
-    use super::TapeName;
+    use std::time::{Duration, SystemTime};
+
+    use super::{TapeName, uuid_at};
+
+    #[test]
+    fn x07_id_of_a_clock_before_1970_is_unique() {
+        let before = SystemTime::UNIX_EPOCH - Duration::from_secs(1);
+        assert_ne!(uuid_at(before), uuid_at(before));
+        assert_eq!(uuid_at(before).get_version_num(), 7);
+    }
 
     #[test]
     fn tape_name_cannot_leave_its_directory() {

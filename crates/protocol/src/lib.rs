@@ -44,6 +44,7 @@ mod stream_event;
 mod timestamp;
 mod tool;
 mod truncation;
+mod visible_text;
 
 pub use action::ActionSpec;
 pub use admission_mode::AdmissionMode;
@@ -64,9 +65,9 @@ pub use file_limit::{FILE_LIMIT_BACKOFF, is_file_limit_error};
 pub use grant::{AllowList, ApprovalDecision, ApprovalRule, CommandAccess, Grant, StateLimits, TapeAccess};
 pub use ids::{
     ActionId, ArtifactId, BindingId, BlobHash, ChannelName, ChatId, EntryId, EventId, IdError, PluginName, RunId,
-    RunnerId, SessionId, TapeName, WorkspaceId,
+    RunnerId, SessionId, TapeName, WorkspaceId, time_ordered_uuid,
 };
-pub use model::{ModelId, ModelOptions, ModelOutput, ModelRequest, Reasoning};
+pub use model::{ModelId, ModelOptions, ModelOutput, ModelRequest, RESERVED_BODY_KEYS, Reasoning};
 pub use operation_set::{OperationSet, ResourceOperation};
 pub use outbound::{OutboundKind, OutboundMessage};
 pub use outbox_status::OutboxStatus;
@@ -86,6 +87,7 @@ pub use stream_event::{StreamEvent, Usage};
 pub use timestamp::Timestamp;
 pub use tool::{ToolCall, ToolFunction, ToolName, ToolOutput, ToolSpec};
 pub use truncation::{truncate_bytes, truncate_chars};
+pub use visible_text::{HiddenCharDetector, escape_json_text, escape_line, escape_text, push_escape};
 
 /// JSON object without a fixed structure: the `extra` of a type, the state of an anchor, the metadata of an event.
 pub type JsonObject = serde_json::Map<String, serde_json::Value>;

@@ -30,6 +30,14 @@ pub enum OutboxStatus {
         /// Failure that the channel reported.
         reason: String,
     },
+    /// Held for the operator: it waited too long to be sent without a decision.
+    Held {
+        /// Reason of the delay.
+        reason: String,
+        /// One of the attempts may have succeeded.
+        #[serde(rename = "fate_unknown", default, skip_serializing_if = "std::ops::Not::not")]
+        may_have_been_sent: bool,
+    },
     /// Dead letter that the operator has acknowledged.
     #[serde(rename = "noted")]
     Acknowledged {

@@ -33,9 +33,13 @@ pub struct RunContext {
     pub resources: RunResources,
     /// Handles to the history.
     pub context: HistoryHandles,
-    /// State of the turn, from the `load_state` hooks.
+    /// Stored state of the runner when the run began, by scope: an object of keys and values for each scope that the
+    /// grant covers.
     #[serde(default)]
     pub state: JsonObject,
+    /// Values of the `load_state` hooks, if the grant covers the prompts of the host.
+    #[serde(default, skip_serializing_if = "JsonObject::is_empty")]
+    pub turn_state: JsonObject,
     /// Facts about the running host.
     pub runtime: RuntimeContext,
     /// Configuration of the runner, from the binding.

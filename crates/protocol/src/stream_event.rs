@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{JsonObject, ToolCall, ToolOutput};
+use crate::{FailureCode, JsonObject, ToolCall, ToolOutput};
 
 /// Event of the model stage, as sent to channels.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -42,6 +42,9 @@ pub enum StreamEvent {
     Waiting {
         /// Reason that may be shown to users.
         reason: String,
+        /// Code of the failure, if it has one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        code: Option<FailureCode>,
         /// Delay before the retry.
         seconds: f64,
     },
@@ -49,6 +52,9 @@ pub enum StreamEvent {
     Error {
         /// Description that may be shown to users.
         message: String,
+        /// Code of the failure, if it has one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        code: Option<FailureCode>,
     },
     /// End of the stream.
     Final {
@@ -67,7 +73,29 @@ impl StreamEvent {
 
     /// Error event.
     pub fn error(message: impl Into<String>) -> Self {
-        Self::Error { message: message.into() }
+        Self::Error { message: message.into(), code: None }
+    }
+
+    /// Event for a chat: the text of a provider, which may contain addresses and paths, is replaced by the public
+    /// message of its code.
+    ///
+    /// ```
+    /// use capstan_protocol::{ErrorCode, StreamEvent};
+    ///
+    /// let code = Some(ErrorCode::ModelRejected.into());
+    /// let event = StreamEvent::Error { message: "http://10.0.0.7 answered 400".to_owned(), code };
+    /// let StreamEvent::Error { message, .. } = event.to_public() else { unreachable!() };
+    /// assert!(message.ends_with("(model-rejected)"));
+    /// ```
+    #[must_use]
+    pub fn to_public(&self) -> Self {
+        let mut event = self.clone();
+        if let Self::Error { message: text, code } | Self::Waiting { reason: text, code, .. } = &mut event
+            && let Some(public) = code.as_ref().and_then(FailureCode::public_message)
+        {
+            *text = public;
+        }
+        event
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::{Duration, SystemTime};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,16 @@ const YEAR_ZERO_SECONDS: i64 = -62_167_219_200;
 impl Timestamp {
     /// Current time of the system clock, in microseconds. Code whose decisions depend on time takes it as an argument.
     pub fn now() -> Self {
-        Self::from_micros(jiff::Timestamp::now().as_microsecond())
+        Self::from_system_time(SystemTime::now())
+    }
+
+    /// Time of the system clock, clamped to the range that can be serialised: a clock may be set to any year.
+    fn from_system_time(time: SystemTime) -> Self {
+        let micros = |distance: Duration| i64::try_from(distance.as_micros()).unwrap_or(i64::MAX);
+        match time.duration_since(SystemTime::UNIX_EPOCH) {
+            Ok(after) => Self::from_micros(micros(after)),
+            Err(before) => Self::from_micros(micros(before.duration()).saturating_neg()),
+        }
     }
 
     /// Time in microseconds since the epoch, clamped to the range that can be serialised.
@@ -45,6 +55,18 @@ impl Timestamp {
     /// Time `millis` milliseconds later.
     pub fn plus_millis(self, millis: i64) -> Self {
         Self::from_millis(self.as_millis().saturating_add(millis))
+    }
+
+    /// Time for people, such as `2026-11-18 17:30:12 UTC`: in seconds, rounded up, so that a wait until then is long
+    /// enough.
+    ///
+    /// ```
+    /// let time: capstan_protocol::Timestamp = "2026-11-18T17:30:11.000001+00:00".parse().unwrap();
+    /// assert_eq!(time.to_utc_seconds(), "2026-11-18 17:30:12 UTC");
+    /// ```
+    pub fn to_utc_seconds(self) -> String {
+        let rounded = Self::from_micros(self.as_micros().saturating_add(999_999));
+        jiff::tz::Offset::UTC.to_datetime(rounded.0).strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
     }
 }
 
@@ -114,6 +136,8 @@ impl JsonSchema for Timestamp {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, SystemTime};
+
     use super::Timestamp;
 
     #[test]
@@ -144,6 +168,18 @@ mod tests {
         assert!("-000001-06-01T00:00:00Z".parse::<Timestamp>().is_err());
         let first: Timestamp = "0000-01-01T00:00:00Z".parse().unwrap();
         assert_eq!(first.to_string().parse::<Timestamp>().unwrap(), first);
+    }
+
+    #[test]
+    fn x07_clock_before_1970_or_after_9999_is_clamped() {
+        let epoch = SystemTime::UNIX_EPOCH;
+        assert_eq!(Timestamp::from_system_time(epoch - Duration::from_secs(1)).as_millis(), -1000);
+        assert_eq!(Timestamp::from_system_time(epoch + Duration::from_secs(1)).as_millis(), 1000);
+        let last = Timestamp::from_millis(i64::MAX);
+        // One day after the year 9999, and before the year 0.
+        assert_eq!(Timestamp::from_system_time(epoch + Duration::from_secs(253_402_387_201)), last);
+        let first = Timestamp::from_system_time(epoch - Duration::from_secs(70_000_000_000));
+        assert_eq!(first, Timestamp::from_millis(i64::MIN));
     }
 
     #[test]

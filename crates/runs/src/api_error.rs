@@ -14,7 +14,7 @@ pub(crate) fn unauthorized_error(what: &str) -> ApiError {
 pub(crate) fn store_api_error(error: &StoreError) -> ApiError {
     tracing::error!(%error, "the store failed during a run");
     let (message, cause) = match error {
-        StoreError::DiskFull { .. } => ("the disk is full", error.code()),
+        StoreError::DiskFull { .. } | StoreError::NoInodes { .. } => ("the disk is full", error.code()),
         StoreError::ReadOnly { .. } | StoreError::Busy { .. } => ("the store cannot be written", error.code()),
         _ => ("the store failed", ErrorCode::StoreFailed),
     };

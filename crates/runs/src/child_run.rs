@@ -4,28 +4,34 @@
 //! those of its parent: the holder of the session holds its forks, and a process that lost the session can write to
 //! neither.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use capstan_hooks::contracts::{ChildRunCall, ChildRunOutcome, RunApi};
 use capstan_protocol::{
     AdapterContext, AllowList, ApiError, ApiErrorCode, Content, EventInput, HistoryHandles, JsonObject, RunContext,
-    RunId, RunResources, RuntimeContext, StreamEvent, TapeName, ToolCall, ToolOutput, parse_command_line,
+    RunId, RunResources, RuntimeContext, StreamEvent, TapeName, ToolCall, ToolOutput, Usage, parse_command_line,
 };
-use capstan_tape::{EntryDraft, Fact, ForkState, RunRecord, RunStatus, Store, StoreError, TapeRepository};
+use capstan_tape::{
+    EntryDraft, EntryKind, Fact, ForkState, RunRecord, RunStatus, Store, StoreError, TapeRepository, merge_drafts,
+};
 use capstan_turn::TurnError;
 use futures::future::BoxFuture;
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::sync::{OnceCell, mpsc};
 
-use crate::actions;
+use crate::active_runs::ActiveRunGuard;
 use crate::api_error::store_api_error;
 use crate::results::{self, next_event, runner_stream};
 use crate::run::call_limiter::CallLimiter;
-use crate::run::{ChildRun, MAX_QUEUED_STREAM_EVENTS, Run, TerminalResult, open_calls};
+use crate::run::{ChildMerge, ChildRun, MAX_QUEUED_STREAM_EVENTS, Run, TerminalResult, open_calls};
+use crate::{actions, cancel_grace};
 
 /// Maximum number of ancestors of a run: a run, its child, and the child of that child.
 const MAX_CHILD_DEPTH: u32 = 2;
+/// Maximum number of child runs that a run may start.
+const MAX_CHILD_RUNS: u32 = 100;
 /// Name of the anchor at which the fork of a child begins.
 const CHILD_ANCHOR: &str = "subagent/start";
 /// Length to which the tool output of a child is truncated in the parent's stream, in bytes.
@@ -41,12 +47,27 @@ pub(crate) async fn run_child(
         let message = format!("child runs can be nested at most {MAX_CHILD_DEPTH} deep: do the work in this run");
         return Err(ApiError::new(ApiErrorCode::InvalidArgument, message));
     }
-    let timeout = child_timeout(parent, call.timeout);
+    if parent.budget.remaining_steps() == Some(0) {
+        let message = "no step is left for a child run: its steps are deducted from those of this run";
+        return Err(ApiError::new(ApiErrorCode::InvalidArgument, message));
+    }
+    count_child(parent)?;
+    let (timeout, merge_back) = (child_timeout(parent, call.timeout), call.merge_back);
     let (child, from_api) = open_child(parent, call, timeout).await?;
-    let end = tokio::select! {
-        biased;
-        () = child.cancel_token.cancelled() => Err(TurnError::Cancelled),
-        end = tokio::time::timeout(timeout, drive_child(parent, &child, from_api, build_api(&child))) => end.unwrap_or(Err(TurnError::Timeout)),
+    let end = {
+        let mut driving = pin!(drive_child(parent, &child, from_api, build_api(&child)));
+        tokio::select! {
+            biased;
+            () = child.cancel_token.cancelled() => {
+                cancel_grace::wait_for_last_results(&child, driving).await;
+                Err(TurnError::Cancelled)
+            }
+            end = tokio::time::timeout(timeout, &mut driving) => match end {
+                // A runner that stops at the cancellation ends its stream without a terminal result.
+                Ok(Err(TurnError::Run(_))) if child.cancel_token.is_cancelled() => Err(TurnError::Cancelled),
+                end => end.unwrap_or(Err(TurnError::Timeout)),
+            },
+        }
     };
     let status = match &end {
         Ok(None) => RunStatus::Completed,
@@ -54,7 +75,12 @@ pub(crate) async fn run_child(
         Err(TurnError::Timeout) => RunStatus::Timeout,
         Ok(Some(_)) | Err(_) => RunStatus::Failed,
     };
-    close_child(parent, &child, status).await?;
+    let merged = merge_back && status == RunStatus::Completed;
+    if merged {
+        merge_child(parent, &child).await?;
+    } else {
+        close_child(parent, &child, status).await?;
+    }
     let failure = match end {
         Ok(failure) => failure,
         Err(error) => Some(error.public_message()),
@@ -66,7 +92,19 @@ pub(crate) async fn run_child(
         text: child.output(),
         usage,
         failure,
+        merged,
     })
+}
+
+/// Counts a child run that is about to start; fails at the limit.
+fn count_child(parent: &Run) -> Result<(), ApiError> {
+    let mut progress = parent.progress();
+    if progress.child_run_count >= MAX_CHILD_RUNS {
+        let message = format!("a run has at most {MAX_CHILD_RUNS} child runs: do the rest of the work in this run");
+        return Err(ApiError::new(ApiErrorCode::InvalidArgument, message));
+    }
+    progress.child_run_count += 1;
+    Ok(())
 }
 
 /// Ends the child runs that are still open when their parent ends, for example because it was interrupted. They were
@@ -144,12 +182,16 @@ async fn open_child(
         served_events: Vec::new(),
         steering: Arc::default(),
         state: parent.state.clone(),
+        hook_turn: parent.hook_turn.clone(),
+        system_prompt: OnceCell::new(),
         cancel_token: parent.cancel_token.child_token(),
         events,
         budget,
+        model: call.model.or_else(|| parent.model.clone()),
         depth: parent.depth + 1,
         progress: Mutex::default(),
         call_limiter: CallLimiter::new(environment.options.limits.api, timeout),
+        timeout,
     });
     child.journal.push(Fact::ForkTape { fork: fork.clone(), parent: parent.journal.tape().clone(), position });
     child.journal.push(Fact::OpenRun(Box::new(RunRecord {
@@ -165,6 +207,7 @@ async fn open_child(
         grant: child.grant().clone(),
         status: RunStatus::Created,
         started_at: child.context.runtime.started_at,
+        deadline: child.context.runtime.deadline,
         ended_at: None,
         usage: None,
         bypasses_host: !child.runner.descriptor.capabilities.effects_through_host,
@@ -247,13 +290,13 @@ async fn drive_child(
 ) -> Result<Option<String>, TurnError> {
     let mut events = runner_stream(Arc::clone(child), from_api, api);
     while let Some(event) = next_event(&mut events, || child.runner_label()).await? {
-        if let Some(event) = to_parent_event(child.id(), event) {
+        if let Some(event) = to_parent_event(child.id(), event).filter(|_| !child.progress().is_in_grace) {
             parent.emit(event).await;
         }
     }
     let terminal = child.progress().terminal.clone();
     Ok(match terminal {
-        Some(TerminalResult::Failed(failure)) => Some(failure.message),
+        Some(TerminalResult::Failed(failure)) => Some(failure.public_message()),
         Some(TerminalResult::Completed { .. }) | None => None,
     })
 }
@@ -284,17 +327,32 @@ fn to_parent_event(child: &RunId, event: StreamEvent) -> Option<StreamEvent> {
     }
 }
 
+/// Records the end of a completed child run, and adds its entries to the parent's tape when no call of the parent is
+/// open.
+async fn merge_child(parent: &Run, child: &Run) -> Result<(), ApiError> {
+    let usage = finish_child(child, RunStatus::Completed).await;
+    child.journal.extend(actions::report_actions_to_parent(child, parent).into_iter().collect());
+    child.journal.flush().await.map_err(|error| store_api_error(&error))?;
+    let fork = child.journal.tape();
+    let own_entries = child.environment.tapes.read_open_fork(fork).await;
+    let (point, mut entries) = own_entries.map_err(|error| store_api_error(&error))?;
+    // An anchor would move the context window of the parent.
+    entries.retain(|entry| entry.kind != EntryKind::Anchor);
+    let entries = merge_drafts(&point, &entries, 0);
+    if let Some(usage) = &usage {
+        parent.add_usage(usage);
+    }
+    let active_guard = remove_child(parent, child);
+    parent.merge_child(ChildMerge { run_id: child.id().clone(), fork: fork.clone(), entries, usage, active_guard });
+    if parent.is_step_open() {
+        return Ok(());
+    }
+    parent.journal.flush().await.map_err(|error| store_api_error(&error))
+}
+
 /// Records the end of a child run and adds its usage to that of its parent.
 async fn close_child(parent: &Run, child: &Run, status: RunStatus) -> Result<(), ApiError> {
-    child.revoke_api(status);
-    end_open_children(child, status).await;
-    open_calls::notify_interrupted_calls(child).await;
-    if status != RunStatus::Completed {
-        child.save_partial();
-    }
-    actions::end_open_actions(child);
-    results::record_anomalies(child);
-    let usage = child.progress().usage.clone();
+    let usage = finish_child(child, status).await;
     let at = child.environment.options.clock.now();
     child.journal.push(Fact::EndRun { run_id: child.id().clone(), status, usage: usage.clone(), ended_at: at });
     child.journal.push(Fact::CloseFork { fork: child.journal.tape().clone(), is_merged: false });
@@ -307,6 +365,23 @@ async fn close_child(parent: &Run, child: &Run, status: RunStatus) -> Result<(),
     committed.map_err(|error| store_api_error(&error))
 }
 
-fn remove_child(parent: &Run, child: &Run) {
-    parent.progress().children.retain(|open| open.run.id() != child.id());
+/// Completes the entries of a child run that ends, and returns its usage.
+async fn finish_child(child: &Run, status: RunStatus) -> Option<Usage> {
+    child.revoke_api(status);
+    end_open_children(child, status).await;
+    open_calls::notify_interrupted_calls(child).await;
+    if status != RunStatus::Completed {
+        child.save_partial();
+    }
+    actions::end_open_actions(child);
+    results::record_anomalies(child);
+    child.end_deferred_merges(status);
+    child.progress().usage.clone()
+}
+
+/// Removes a child from the open children of its parent, and returns its registration.
+fn remove_child(parent: &Run, child: &Run) -> Option<ActiveRunGuard> {
+    let mut progress = parent.progress();
+    let position = progress.children.iter().position(|open| open.run.id() == child.id())?;
+    Some(progress.children.remove(position).active_guard)
 }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use capstan_hooks::HookRuntime;
 use capstan_hooks::contracts::{Channel, KnowledgeBase, KnowledgeSource, ModelProvider};
-use capstan_hooks::points::{BuildTapeContext, ProvideKnowledge, ProvideModelOptions};
-use capstan_hooks::{HookError, HookRuntime};
+use capstan_hooks::points::{ProvideKnowledge, ProvideModelOptions};
 use capstan_policy::BindingStore;
 use capstan_protocol::{Descriptor, RunnerId, WorkspaceId};
-use capstan_tape::{DefaultView, TapeRepository, View};
+use capstan_tape::TapeRepository;
 
 use crate::action_registry::ActionRegistry;
 use crate::active_runs::ActiveRuns;
@@ -23,7 +23,6 @@ pub struct RunEnvironment {
     pub(crate) workspace_id: WorkspaceId,
     pub(crate) tapes: TapeRepository,
     pub(crate) bindings: Arc<BindingStore>,
-    pub(crate) view: Arc<dyn View>,
     pub(crate) active_runs: ActiveRuns,
     pub(crate) actions: ActionRegistry,
     pub(crate) tools: Arc<ToolCatalog>,
@@ -50,21 +49,26 @@ pub struct RunDependencies<'a> {
     pub channels: &'a [Arc<dyn Channel>],
 }
 
+/// Names of the model providers that these hooks provide.
+pub fn model_provider_names(hooks: &HookRuntime) -> Vec<String> {
+    let providers =
+        hooks.collect_provided::<ProvideModelOptions, Arc<dyn ModelProvider>>(|provider| provider.name().to_owned());
+    providers.iter().map(|provider| provider.name().to_owned()).collect()
+}
+
 impl RunEnvironment {
     /// Environment of the runners, models, tools and knowledge bases that the start-up hooks provide.
-    pub fn from_hooks(dependencies: RunDependencies<'_>, options: RunOptions) -> Result<Self, HookError> {
+    pub fn from_hooks(dependencies: RunDependencies<'_>, options: RunOptions) -> Self {
         let RunDependencies { hooks, tapes, workspace_id, bindings, channels } = dependencies;
-        let view = hooks.call_first_sync::<BuildTapeContext>(&())?.map(|decided| decided.value);
         let knowledge =
             hooks.collect_provided::<ProvideKnowledge, Arc<dyn KnowledgeSource>>(|source| source.knowledge_base().id);
-        Ok(Self {
+        Self {
             tools: Arc::new(ToolCatalog::from_hooks(&hooks, !knowledge.is_empty())),
             actions: ActionRegistry::from_channels(channels),
             call_content_cache: CallContentCache::default(),
             runners: RunnerRegistry::from_hooks(&hooks),
             models: hooks.collect_provided::<ProvideModelOptions, _>(|provider| provider.name().to_owned()),
             knowledge: knowledge.into_iter().map(|source| (source.knowledge_base(), source)).collect(),
-            view: view.unwrap_or_else(|| Arc::new(DefaultView)),
             has_model_stage_override: hooks.has_model_stage_override(),
             active_runs: ActiveRuns::default(),
             hooks,
@@ -72,7 +76,7 @@ impl RunEnvironment {
             workspace_id,
             tapes,
             bindings,
-        })
+        }
     }
 
     /// Runs of this process.
@@ -104,6 +108,11 @@ impl RunEnvironment {
     /// All knowledge bases.
     pub(crate) fn knowledge(&self) -> &[(KnowledgeBase, Arc<dyn KnowledgeSource>)] {
         &self.knowledge
+    }
+
+    /// Ids of the knowledge bases.
+    pub fn knowledge_base_ids(&self) -> impl Iterator<Item = &str> {
+        self.knowledge.iter().map(|(base, _)| base.id.as_str())
     }
 
     /// Names of the model providers.

@@ -9,6 +9,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use capstan_hooks::SecretMasker;
 use capstan_hooks::contracts::{RequestBody, ToolList};
 use capstan_protocol::{BlobHash, JsonObject, ModelId, RunId};
 use capstan_tape::{
@@ -116,12 +117,14 @@ fn lock_cache<T>(cache: &Mutex<T>) -> MutexGuard<'_, T> {
     cache.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Records a call: returns the facts that store its contents, and the entry that refers to them.
+/// Records a call: returns the facts that store its contents, and the entry that refers to them. Secrets that the
+/// configuration adds to the body are masked.
 pub(crate) fn record_model_call(
     body: &RequestBody,
     model: &ModelId,
     call: u32,
     cache: &CallContentCache,
+    secrets: &SecretMasker,
 ) -> (Vec<Fact>, EntryDraft) {
     let mut facts = Vec::new();
     let mut store_blob = |content: BlobContent| {
@@ -144,7 +147,11 @@ pub(crate) fn record_model_call(
         earlier: lists.map(|list| store_blob(BlobContent::from_hashes(list))).collect(),
         tool_list,
         tools: Vec::new(),
-        rest: (!body.rest.is_empty()).then(|| store_blob(BlobContent::from_value(&Value::Object(body.rest.clone())))),
+        rest: (!body.rest.is_empty()).then(|| {
+            let mut rest = Value::Object(body.rest.clone());
+            secrets.mask_value(&mut rest);
+            store_blob(BlobContent::from_value(&rest))
+        }),
         messages_key: (body.messages_key != DEFAULT_MESSAGES_KEY).then(|| body.messages_key.clone()),
     };
     (facts, TapeEvent::ModelCall(record).into())
@@ -227,7 +234,7 @@ mod tests {
     use capstan_tape::{Batch, Fact, JournalStore as _, MemoryStore};
     use serde_json::json;
 
-    use super::{CallContentCache, HASHES_PER_LIST, record_model_call, restore_call};
+    use super::{CallContentCache, HASHES_PER_LIST, SecretMasker, record_model_call, restore_call};
 
     fn model() -> ModelId {
         "p:m".parse().unwrap()
@@ -241,10 +248,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn x06_secrets_of_the_configured_body_are_masked_on_the_tape() {
+        let store = Arc::new(MemoryStore::new());
+        let rest = json!({ "token": "5ecret-of-mine", "temperature": 0.2 }).as_object().unwrap().clone();
+        let secrets = SecretMasker::new(["5ecret-of-mine".to_owned()]);
+        let body = RequestBody { rest, ..body(1) };
+        let (facts, entry) = record_model_call(&body, &model(), 1, &CallContentCache::default(), &secrets);
+        store.commit(Batch { facts, ..Batch::new() }).await.unwrap();
+        let entry = entry.into_entry(EntryId(1), Timestamp::from_millis(0), &[]);
+        let call = restore_call(store.as_ref(), &RunId::new("r"), &entry).await.unwrap();
+        assert_eq!(call.rest["temperature"], 0.2);
+        assert!(!json!(call).to_string().contains("5ecret-of-mine"), "{call:?}");
+        assert_eq!(body.rest["token"], "5ecret-of-mine", "the provider gets it");
+    }
+
+    #[tokio::test]
     async fn g10_a_call_of_any_length_is_restored() {
         let store = Arc::new(MemoryStore::new());
         for length in [1, HASHES_PER_LIST - 1, HASHES_PER_LIST, HASHES_PER_LIST + 1, 5 * HASHES_PER_LIST + 3] {
-            let (facts, entry) = record_model_call(&body(length), &model(), 1, &CallContentCache::default());
+            let (facts, entry) =
+                record_model_call(&body(length), &model(), 1, &CallContentCache::default(), &SecretMasker::default());
             store.commit(Batch { facts, ..Batch::new() }).await.unwrap();
             let entry = entry.into_entry(EntryId(1), Timestamp::from_millis(0), &[]);
             let call = restore_call(store.as_ref(), &RunId::new("r"), &entry).await.unwrap();
@@ -263,7 +286,7 @@ mod tests {
         let equal_lists = lists.iter().map(|tools| tools.iter().cloned().collect());
         for tools in lists.iter().cloned().chain(equal_lists).chain(lists.iter().cloned()) {
             let body = RequestBody { tools: tools.clone(), ..body(1) };
-            let (facts, entry) = record_model_call(&body, &model(), 1, &cache);
+            let (facts, entry) = record_model_call(&body, &model(), 1, &cache, &SecretMasker::default());
             let hashes: Vec<_> = facts
                 .iter()
                 .filter_map(|fact| if let Fact::PutBlob { hash, .. } = fact { Some(hash.clone()) } else { None })
@@ -287,8 +310,13 @@ mod tests {
         let cache = CallContentCache::default();
         for text in ["one", "two", "two", "one"] {
             let messages = vec![json!({"role": "system", "content": text}), json!({"role": "user", "content": "hi"})];
-            let (facts, entry) =
-                record_model_call(&RequestBody { messages: messages.clone(), ..body(1) }, &model(), 1, &cache);
+            let (facts, entry) = record_model_call(
+                &RequestBody { messages: messages.clone(), ..body(1) },
+                &model(),
+                1,
+                &cache,
+                &SecretMasker::default(),
+            );
             store.commit(Batch { facts, ..Batch::new() }).await.unwrap();
             let entry = entry.into_entry(EntryId(1), Timestamp::from_millis(0), &[]);
             assert_eq!(restore_call(store.as_ref(), &RunId::new("r"), &entry).await.unwrap().messages, messages);
@@ -300,7 +328,8 @@ mod tests {
         let mut blobs = BTreeSet::new();
         let mut sizes = Vec::new();
         for length in (2..=1000).step_by(2) {
-            let (facts, entry) = record_model_call(&body(length), &model(), 1, &CallContentCache::default());
+            let (facts, entry) =
+                record_model_call(&body(length), &model(), 1, &CallContentCache::default(), &SecretMasker::default());
             blobs.extend(facts.into_iter().map(|fact| match fact {
                 Fact::PutBlob { hash, .. } => hash,
                 other => panic!("not a blob: {other:?}"),

@@ -21,6 +21,8 @@ pub struct RunOptions {
     pub model_options: ModelOptions,
     /// Maximum duration of a run.
     pub run_timeout: Duration,
+    /// Time for a cancelled run of a runner with the capability `interrupt` to yield its last results.
+    pub cancel_grace: Duration,
     /// Limits of a run.
     pub limits: RunLimits,
     /// Masks secrets in tool output.

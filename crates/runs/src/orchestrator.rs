@@ -2,21 +2,22 @@
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use capstan_hooks::args::{BoundRunner, RunModelArgs};
-use capstan_hooks::run_model_stage;
+use capstan_hooks::{TurnState, run_model_stage};
 use capstan_policy::{Budget, EventScope, compute_grant};
 use capstan_protocol::{
-    AdapterContext, Binding, ConversationContext, EventKey, HistoryHandles, RunContext, RunId, RunResources,
-    RunTrigger, RuntimeContext, StreamEvent, Timestamp, Usage,
+    AdapterContext, Binding, ConversationContext, Descriptor, EventKey, HistoryHandles, JsonObject, RunContext, RunId,
+    RunResources, RunTrigger, RuntimeContext, StreamEvent, Timestamp, Usage,
 };
 use capstan_tape::{EntryDraft, Fact, RunRecord, RunStatus};
 use capstan_turn::{ModelStage, StageEventSink, StageInput, StageOutcome, StageReport, TurnError};
 use futures::FutureExt as _;
-use tokio::sync::mpsc;
+use tokio::sync::{OnceCell, mpsc};
 
 use crate::active_runs::ActiveRunGuard;
 use crate::active_turn::ActiveTurn;
@@ -25,7 +26,7 @@ use crate::journal::Journal;
 use crate::results::{self, next_event, runner_stream};
 use crate::run::call_limiter::CallLimiter;
 use crate::run::{MAX_QUEUED_STREAM_EVENTS, Run, TerminalResult, open_calls};
-use crate::{actions, api, child_run, plugin_runner};
+use crate::{actions, api, cancel_grace, child_run, plugin_runner, state};
 
 /// Delay after which a run that has written nothing yet is recorded, so that it can be found and cancelled.
 const RUN_RECORD_DELAY: Duration = Duration::from_secs(1);
@@ -59,22 +60,43 @@ impl ModelStage for Orchestrator {
             tracing::info!(event = %input.inbound.event_id, "ignoring the event: no binding matches");
             return StageReport { outcome: Ok(StageOutcome::Silent), run: None };
         };
+        if !self.serves_event(binding, &input) {
+            let runner = &binding.runner_id;
+            tracing::info!(event = %input.inbound.event_id, %runner, "ignoring the event: the runner serves messages only");
+            return StageReport { outcome: Ok(StageOutcome::Silent), run: None };
+        }
         let (events_tx, from_api) = mpsc::channel(MAX_QUEUED_STREAM_EVENTS);
         let (run, active_guard) = match self.open_run(&input, binding, turn, events_tx).await {
             Ok(run_and_guard) => run_and_guard,
             Err(error) => return StageReport { outcome: Err(error), run: None },
         };
-        // The run of a panic must be closed like any other.
-        let driving = AssertUnwindSafe(self.drive_run(&run, &input, from_api, events)).catch_unwind();
-        let outcome = tokio::select! {
-            // Polled first: otherwise a tool that reacts to the cancellation could let the run complete normally.
-            biased;
-            () = turn.cancel_token.cancelled() => Err(TurnError::Cancelled),
-            end = tokio::time::timeout(self.environment.options.run_timeout, driving) => match end {
-                Ok(end) => end.unwrap_or_else(|_| Err(TurnError::crashed("the run"))),
-                Err(_) => Err(TurnError::Timeout),
-            },
-            never = self.record_after_delay(&turn.journal) => match never {},
+        let outcome = {
+            // The run of a panic must be closed like any other.
+            let driving = AssertUnwindSafe(self.drive_run(&run, &input, from_api, events)).catch_unwind();
+            let mut driving = pin!(with_blocked_time(driving, run.timeout));
+            tokio::select! {
+                // Polled first: otherwise a tool that reacts to the cancellation could let the run complete normally.
+                biased;
+                () = turn.cancel_token.cancelled() => {
+                    cancel_grace::wait_for_last_results(&run, driving).await;
+                    Err(TurnError::Cancelled)
+                }
+                end = tokio::time::timeout(run.timeout, &mut driving) => match end {
+                    // No timer can end a runner that blocks its thread, but its late result does not count.
+                    Ok((_, Some(blocked))) => {
+                        let (run_id, runner) = (run.id(), &run.runner.descriptor.id);
+                        tracing::warn!(%run_id, %runner, ?blocked, "the runner blocked its thread past the deadline of its run");
+                        Err(TurnError::Timeout)
+                    }
+                    // A runner that stops at the cancellation ends its stream without a terminal result.
+                    Ok((Ok(Err(TurnError::Run(_))), None)) if turn.cancel_token.is_cancelled() => {
+                        Err(TurnError::Cancelled)
+                    }
+                    Ok((end, None)) => end.unwrap_or_else(|_| Err(TurnError::crashed("the run"))),
+                    Err(_) => Err(TurnError::Timeout),
+                },
+                never = self.record_after_delay(&turn.journal) => match never {},
+            }
         };
         run.revoke_api(run_status(&outcome));
         // Open child runs and calls were dropped with the run.
@@ -89,7 +111,28 @@ impl ModelStage for Orchestrator {
     }
 }
 
+/// Completes with the output of a future and, if the poll that completed it began before the deadline and ended after it,
+/// with the duration of that poll.
+async fn with_blocked_time<F: Future>(future: F, timeout: Duration) -> (F::Output, Option<Duration>) {
+    let started_at = Instant::now();
+    let mut future = std::pin::pin!(future);
+    std::future::poll_fn(move |context| {
+        let polled_at = Instant::now();
+        let polled = future.as_mut().poll(context);
+        let is_late = polled_at.duration_since(started_at) < timeout && started_at.elapsed() >= timeout;
+        polled.map(|output| (output, is_late.then(|| polled_at.elapsed())))
+    })
+    .await
+}
+
 impl Orchestrator {
+    /// Returns true if the runner of a binding serves events of this kind. An unknown runner is reported when the run is
+    /// opened.
+    fn serves_event(&self, binding: &Binding, input: &StageInput) -> bool {
+        let runner = self.environment.runner(&binding.runner_id);
+        input.inbound.is_message() || runner.is_none_or(|runner| runner.descriptor.capabilities.event_context)
+    }
+
     /// Resolves the runner, computes the grant, builds the context, and queues the run's ledger record in the journal.
     /// Only the record of a run that can bypass the host is flushed here.
     async fn open_run(
@@ -101,13 +144,19 @@ impl Orchestrator {
     ) -> Result<(Arc<Run>, ActiveRunGuard), TurnError> {
         let runner = self.environment.runner(&binding.runner_id).cloned();
         let runner = runner.ok_or_else(|| TurnError::UnknownRunner(binding.runner_id.clone()))?;
+        capstan_policy::bindings::check_runner(binding, &runner.descriptor, &runner.config_validator)
+            .map_err(|detail| TurnError::UnfitBinding { binding_id: binding.binding_id.clone(), detail })?;
         let now = self.environment.options.clock.now();
         let descriptor = &runner.descriptor;
+        let timeout = self.run_timeout(binding, descriptor);
         let bypasses_host = self.environment.can_bypass_host(descriptor);
         let scope = EventScope::new(&input.inbound, turn.origin);
         let remote_tools = self.environment.tools.remote_tools();
         let grant = compute_grant(&descriptor.permissions, binding, scope, remote_tools);
-        let context = self.build_context(input, binding, turn, now, RunResources { grant });
+        let mut context = self.build_context(input, binding, turn, RunResources { grant }, now, timeout);
+        if !descriptor.capabilities.multimodal_input {
+            describe_attachments(&mut context);
+        }
         // Registered before it is recorded: recovery must not take it for a run of a dead process.
         let active_guard = self.environment.active_runs.register(context.run_id.clone(), turn.cancel_token.clone());
         turn.journal.push(Fact::OpenRun(Box::new(RunRecord {
@@ -123,6 +172,7 @@ impl Orchestrator {
             grant: context.resources.grant.clone(),
             status: RunStatus::Created,
             started_at: now,
+            deadline: context.runtime.deadline,
             ended_at: None,
             usage: None,
             bypasses_host,
@@ -135,7 +185,7 @@ impl Orchestrator {
             turn.journal.flush().await?;
         }
         let limits = &self.environment.options.limits;
-        let run = Run {
+        let mut run = Run {
             environment: Arc::clone(&self.environment),
             journal: Arc::clone(&turn.journal),
             runner,
@@ -146,13 +196,18 @@ impl Orchestrator {
             served_events: turn.events.clone(),
             steering: Arc::clone(&turn.steering),
             state: input.state.clone(),
+            hook_turn: input.hook_turn.clone(),
+            system_prompt: OnceCell::new(),
             cancel_token: turn.cancel_token.clone(),
             events,
             budget: Arc::new(Budget::new(limits.max_steps, limits.max_run_tokens)),
+            model: None,
             depth: 0,
             progress: Mutex::default(),
-            call_limiter: CallLimiter::new(limits.api, self.environment.options.run_timeout),
+            call_limiter: CallLimiter::new(limits.api, timeout),
+            timeout,
         };
+        run.context.state = state::state_snapshot(&run).await?;
         Ok((Arc::new(run), active_guard))
     }
 
@@ -167,18 +222,26 @@ impl Orchestrator {
         std::future::pending().await
     }
 
+    /// Maximum duration of a run: the smallest of the timeouts of the host, the runner and the binding.
+    fn run_timeout(&self, binding: &Binding, runner: &Descriptor) -> Duration {
+        let seconds = runner.timeout_seconds.into_iter().chain(binding.timeout_seconds);
+        let host = self.environment.options.run_timeout;
+        seconds.map(Duration::from_secs).fold(host, Duration::min)
+    }
+
     fn build_context(
         &self,
         input: &StageInput,
         binding: &Binding,
         turn: &ActiveTurn,
-        now: Timestamp,
         resources: RunResources,
+        now: Timestamp,
+        timeout: Duration,
     ) -> RunContext {
         let event = (*input.inbound).clone();
         let may_read_prompt = resources.grant.may.prompt;
         let options = &self.environment.options;
-        let timeout = i64::try_from(options.run_timeout.as_millis()).unwrap_or(i64::MAX);
+        let timeout = i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX);
         RunContext {
             run_id: RunId::generate(),
             trigger: RunTrigger { kind: event.event_type.clone(), binding_id: binding.binding_id.clone() },
@@ -193,7 +256,8 @@ impl Orchestrator {
             delivery: event.delivery.clone(),
             resources,
             context: HistoryHandles { tape: turn.journal.tape().clone() },
-            state: input.state.values(),
+            state: JsonObject::new(),
+            turn_state: if may_read_prompt { visible_turn_state(&input.state) } else { JsonObject::new() },
             runtime: RuntimeContext {
                 workspace: options.workspace.to_text(),
                 started_at: now,
@@ -248,7 +312,10 @@ impl Orchestrator {
             if is_plugin_run {
                 plugin_runner::record_plugin_event(run, &event).await;
             }
-            events.emit(&event).await;
+            // The results of a cancelled run are recorded and sent to no channel.
+            if !run.progress().is_in_grace {
+                events.emit(&event).await;
+            }
             if is_plugin_run && run.progress().terminal.is_some() {
                 break;
             }
@@ -258,13 +325,18 @@ impl Orchestrator {
         }
         let terminal = run.progress().terminal.clone();
         let has_failed = matches!(terminal, Some(TerminalResult::Failed(_)));
-        if !(has_failed && is_plugin_run) {
-            events.emit(&StreamEvent::Final { text: run.output(), ok: !has_failed }).await;
+        let is_unreported = run.progress().is_in_grace || (has_failed && is_plugin_run);
+        if !is_unreported {
+            let is_silent = matches!(terminal, Some(TerminalResult::Completed { silent: true }));
+            let text = if is_silent { String::new() } else { run.output() };
+            events.emit(&StreamEvent::Final { text, ok: !has_failed }).await;
         }
         match terminal {
             Some(TerminalResult::Failed(failure)) => Err(TurnError::Run(failure)),
             Some(TerminalResult::Completed { silent: true }) => Ok(StageOutcome::Silent),
-            Some(TerminalResult::Completed { silent: false }) | None => Ok(StageOutcome::Output(run.output())),
+            Some(TerminalResult::Completed { silent: false }) | None => {
+                Ok(StageOutcome::Output(api::resolve_artifact_parts(run, run.output_content()).await))
+            }
         }
     }
 
@@ -276,6 +348,7 @@ impl Orchestrator {
         actions::end_open_actions(run);
         results::record_anomalies(run);
         let status = run_status(outcome);
+        run.end_deferred_merges(status);
         let usage = run.progress().usage.clone();
         run.journal.push(Fact::EndRun {
             run_id: run.id().clone(),
@@ -285,6 +358,20 @@ impl Orchestrator {
         });
         usage
     }
+}
+
+/// Describes the attachments of a context in words, for a runner that reads text only. The tape keeps them.
+fn describe_attachments(context: &mut RunContext) {
+    context.input = context.input.in_words();
+    context.event.input = context.event.input.in_words();
+    context.adapter.prompt = context.adapter.prompt.take().map(|prompt| prompt.in_words());
+}
+
+/// Values of the `load_state` hooks for a runner, without the path of the workspace.
+fn visible_turn_state(state: &TurnState) -> JsonObject {
+    let mut values = state.values();
+    values.shift_remove(TurnState::WORKSPACE_KEY);
+    values
 }
 
 fn run_status(outcome: &Result<StageOutcome, TurnError>) -> RunStatus {

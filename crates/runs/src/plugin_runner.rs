@@ -17,7 +17,7 @@ pub(crate) async fn record_plugin_event(run: &Run, event: &StreamEvent) {
             run.add_usage(&usage);
             return;
         }
-        StreamEvent::Error { message } => {
+        StreamEvent::Error { message, .. } => {
             run.progress().last_error = Some(message);
             return;
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use capstan_hooks::contracts::Runner;
 use capstan_hooks::points::ProvideRunners;
 use capstan_hooks::{HookRuntime, PluginIdentity};
+use capstan_policy::bindings::RunnerConfigValidator;
 use capstan_protocol::{Descriptor, PluginName, RunnerId, RunnerSource};
 
 /// Beginning of the ids of the host's own runners.
@@ -14,6 +15,8 @@ const BUILTIN_ID_PREFIX: &str = "builtin:";
 /// A runner with the descriptor that it was registered with: it cannot change its identity later.
 pub(crate) struct RegisteredRunner {
     pub(crate) descriptor: Descriptor,
+    /// Validator of its configuration.
+    pub(crate) config_validator: RunnerConfigValidator,
     pub(crate) runner: Arc<dyn Runner>,
 }
 
@@ -48,9 +51,10 @@ impl RunnerRegistry {
         let mut registry = Self::default();
         let mut candidates: Vec<(PluginName, Arc<RegisteredRunner>)> = Vec::new();
         for (plugin, runner) in hooks.collect_all_provided::<ProvideRunners, Arc<dyn Runner>>() {
-            let runner = Arc::new(RegisteredRunner { descriptor: runner.descriptor(), runner });
-            let identity = hooks.registry().identity(&plugin);
-            match identity.and_then(|identity| identity_error(&runner.descriptor, identity)) {
+            let descriptor = runner.descriptor();
+            let config_validator = RunnerConfigValidator::new(&descriptor);
+            let runner = Arc::new(RegisteredRunner { descriptor, config_validator, runner });
+            match identity_error(&runner.descriptor, hooks.registry().identity(&plugin)) {
                 None => candidates.push((plugin, runner)),
                 Some(reason) => registry.refuse(plugin, &runner, reason),
             }
@@ -89,7 +93,10 @@ impl RunnerRegistry {
 }
 
 /// Reason why a runner of this plugin cannot have the identity that it declares, if there is one.
-fn identity_error(declared: &Descriptor, plugin: &PluginIdentity) -> Option<String> {
+fn identity_error(declared: &Descriptor, plugin: Option<&PluginIdentity>) -> Option<String> {
+    let Some(plugin) = plugin else {
+        return Some("its plugin is not registered, so that its identity is unknown".to_owned());
+    };
     let PluginIdentity { name, author, is_builtin } = plugin;
     if *is_builtin {
         let has_own_id = declared.id.as_str().strip_prefix(BUILTIN_ID_PREFIX).is_some_and(|runner| !runner.is_empty());
@@ -119,7 +126,7 @@ mod tests {
     }
 
     fn error_of(declared: &Descriptor) -> Option<String> {
-        identity_error(declared, &identity(false))
+        identity_error(declared, Some(&identity(false)))
     }
 
     #[test]
@@ -150,8 +157,15 @@ mod tests {
     }
 
     #[test]
+    fn g15_a_runner_whose_plugin_is_unknown_is_refused() {
+        for id in ["builtin:agent", "plugin:ann/greeter/hello"] {
+            assert!(identity_error(&Descriptor::new(id, "x"), None).is_some(), "{id}");
+        }
+    }
+
+    #[test]
     fn g15_ids_of_the_host_are_those_of_its_own_plugin() {
-        let builtin = |id: &str| identity_error(&Descriptor::new(id, "x"), &identity(true));
+        let builtin = |id: &str| identity_error(&Descriptor::new(id, "x"), Some(&identity(true)));
         assert_eq!(builtin("builtin:agent"), None);
         assert!(builtin("builtin:").is_some() && builtin("plugin:ann/greeter/hello").is_some());
     }

@@ -1,4 +1,4 @@
-//! Catalog of the tools that models are offered. A tool that a provider refuses would fail every call of every session.
+//! Catalog of the tools that models are offered and people call. A tool that a provider refuses would fail every call of every session.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -11,13 +11,15 @@ use capstan_protocol::{AllowList, PluginName, ToolSpec};
 /// Maximum length of a name: the smallest limit of all providers.
 const MAX_OFFERED_TOOL_NAME_LEN: usize = 64;
 
-/// Tools that models are offered.
+/// Tools that models are offered, and those for people only.
 pub struct ToolCatalog {
     tools: Vec<Arc<dyn Tool>>,
     /// Plugin of each tool, in the same order.
     plugins: Vec<PluginIdentity>,
     /// Specification of each tool, in the same order.
     specs: Arc<[ToolSpec]>,
+    /// Specifications of the tools that are not for people only.
+    model_specs: Arc<[ToolSpec]>,
     /// Own names of the tools that events of remote origin get by default.
     remote_tools: AllowList,
     /// Position of each tool, by its own name and by its name for models.
@@ -36,14 +38,20 @@ impl ToolCatalog {
             by_name: index_by_name(&tools),
             remote_tools: remote_tools(&tools),
             specs: tools.iter().map(|tool| tool.spec()).collect(),
+            model_specs: tools.iter().filter(|tool| !tool.is_command_only()).map(|tool| tool.spec()).collect(),
             tools,
             plugins,
         }
     }
 
-    /// Specifications of all tools.
+    /// Specifications of all tools, for a run of a comma command.
     pub fn specs(&self) -> &Arc<[ToolSpec]> {
         &self.specs
+    }
+
+    /// Specifications of the tools that models are offered.
+    pub fn model_specs(&self) -> &Arc<[ToolSpec]> {
+        &self.model_specs
     }
 
     /// Own names of the tools that events of remote origin get by default: all but those that need a trusted origin.

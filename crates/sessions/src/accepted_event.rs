@@ -144,6 +144,11 @@ impl TurnBatch {
         events
     }
 
+    /// Oldest entry that records the acceptance of one of the events.
+    pub(crate) fn first_entry(&self) -> EntryId {
+        self.events().map(|event| event.entry).min().unwrap_or_default()
+    }
+
     /// Newest entry that records the acceptance of one of the events.
     pub(crate) fn newest_entry(&self) -> EntryId {
         self.events().map(|event| event.entry).max().unwrap_or_default()

@@ -180,7 +180,7 @@ impl ConservationReport {
             |by_tape: &BTreeMap<TapeName, usize>, tape: &TapeName| by_tape.get(tape).copied().unwrap_or_default();
         let mut records = tapes.store().tapes();
         while let Some(record) = records.next().await? {
-            // Only the tape of a session records events accepted here; a fork or an imported tape is a copy.
+            // Only the tape of a session records events accepted here; a fork without one or an imported tape is a copy.
             let Some(session) = record.session.clone() else { continue };
             let tape_ledger = TapeLedger::read(tapes, &record, &ledger).await?;
             report.sessions.push(SessionLedger {
@@ -229,9 +229,17 @@ impl TapeLedger {
             };
             let event = EventOnTape { tape: record.name.clone(), event };
             let has_row = rows.outcomes.contains(&event) || rows.in_flight.contains(&event);
-            if !has_local_event && !has_row && !is_accepted_here(tapes, &event).await? {
-                leading.push(event);
-                continue;
+            if !has_row {
+                match tapes.store().inbox_record(&event.event).await? {
+                    Some(accepted) if accepted.tape == event.tape => {}
+                    // A copy of an entry of a fork, on which the event was accepted.
+                    Some(accepted) if tapes.is_merged_into(&accepted.tape, &event.tape).await? => continue,
+                    _ if has_local_event => {}
+                    _ => {
+                        leading.push(event);
+                        continue;
+                    }
+                }
             }
             has_local_event = true;
             ledger.accepted.push(event);
@@ -247,17 +255,14 @@ impl TapeLedger {
     }
 }
 
-async fn is_accepted_here(tapes: &TapeRepository, event: &EventOnTape) -> Result<bool, StoreError> {
-    let record = tapes.store().inbox_record(&event.event).await?;
-    Ok(record.is_some_and(|record| record.tape == event.tape))
-}
-
-/// Entries of all generations that record an accepted event, in order.
+/// Entries of all generations that record an accepted event, in order. The entries of a fork's parent are not among them.
 async fn read_accepted_entries(tapes: &TapeRepository, record: &TapeRecord) -> Result<Vec<Entry>, StoreError> {
     let mut entries = Vec::new();
+    let own_after = record.fork.as_ref().map(|fork| fork.position);
     for generation in 1..=record.generation {
         // An external tape store may have more entries by now than this record covers.
         let mut slice = TapeSlice {
+            after: own_after,
             up_to: Some(record.head),
             kinds: vec![EntryKind::Event],
             limit: Some(ACCEPTED_PAGE_SIZE),

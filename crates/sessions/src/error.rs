@@ -5,6 +5,10 @@ use capstan_policy::AttachmentError;
 use capstan_protocol::{ChannelName, CodedError, EventId, SessionId, WorkspaceId};
 use capstan_tape::StoreError;
 
+/// Hint for an event id of another workspace, such as one that was moved.
+const OTHER_WORKSPACE_HINT: &str = "use ids that are unique over all workspaces of the home; if the workspace was moved, \
+                                    `capstan doctor` names the path in which its events are recovered";
+
 /// Errors that reject an event or prevent the host from starting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, CodedError)]
 pub enum HostError {
@@ -44,10 +48,24 @@ pub enum HostError {
         /// The id.
         event_id: EventId,
     },
+    /// An event of another workspace has this id.
+    #[error("the event id {event_id} was used for an event of another workspace of this home")]
+    #[code(EventIdTaken, hint = Some(OTHER_WORKSPACE_HINT))]
+    EventIdOfOtherWorkspace {
+        /// The id.
+        event_id: EventId,
+    },
     /// The session is reserved for the host.
     #[error("the session {session} is reserved: the host records changes of bindings and stored state in it")]
     #[code(SessionReserved)]
     SessionReserved {
+        /// The session.
+        session: SessionId,
+    },
+    /// A new session has the name of a fork.
+    #[error("{session} is a fork of a tape and no session")]
+    #[code(SessionIsFork)]
+    SessionIsFork {
         /// The session.
         session: SessionId,
     },

@@ -17,11 +17,12 @@
 //! - An acquired lease yields a [`Fence`] with a new epoch, and the store refuses writes under an earlier epoch.
 
 use std::collections::HashSet;
-use std::fs::File;
-use std::io::ErrorKind;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use capstan_delivery::OwnerRegistry;
 use capstan_protocol::{TapeName, Timestamp};
@@ -63,8 +64,10 @@ impl ProcessLockFile {
     /// belongs to a dead owner.
     fn create(path: &Path) -> std::io::Result<File> {
         let temporary_path = path.with_extension("new");
-        let lock = File::create(&temporary_path)?;
+        let lock = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary_path)?;
         lock.try_lock()?;
+        // For operators who look for a process that hangs.
+        writeln!(&lock, "{}", std::process::id())?;
         std::fs::rename(&temporary_path, path)?;
         Ok(lock)
     }
@@ -77,11 +80,16 @@ impl ProcessLockFile {
         }
         tracing::warn!(path = %self.path.display(), "the lock file of this process was removed; creating it again");
         if let Some(folder) = self.path.parent() {
-            std::fs::create_dir_all(folder)?;
+            create_private_dir(folder)?;
         }
         *lock = Self::create(&self.path)?;
         Ok(())
     }
+}
+
+/// Creates a missing folder that only its owner may use, whatever the umask.
+fn create_private_dir(folder: &Path) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
 impl Drop for ProcessLockFile {
@@ -100,15 +108,15 @@ impl LeaseOwner {
     /// Owner without a lock file, for stores that no other process shares. Other processes could judge its leases only
     /// by their expiry time.
     pub fn anonymous() -> Self {
-        Self::new(format!("host-{}", uuid::Uuid::now_v7()), None)
+        Self::new(format!("host-{}", capstan_protocol::time_ordered_uuid()), None)
     }
 
     /// Owner with a lock file in this folder, which shows other processes that it is alive.
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, HostError> {
         let folder = folder.into();
         // After the folder exists: see `ProcessLiveness::is_alive`.
-        let created = std::fs::create_dir_all(&folder);
-        let name = format!("host-{}", uuid::Uuid::now_v7());
+        let created = create_private_dir(&folder);
+        let name = format!("host-{}", capstan_protocol::time_ordered_uuid());
         let path = folder.join(format!("{name}.lock"));
         let lock_file_error = |error: std::io::Error| {
             let path = path.display().to_string();
@@ -153,9 +161,20 @@ impl LeaseOwner {
 
     /// Claim of a session actor to the lease of its session. It is live until it is dropped.
     pub(crate) fn claim(&self, tape: &TapeName) -> LeaseClaim {
-        let token = format!("{}/{}", self.0.name, uuid::Uuid::now_v7());
+        let token = format!("{}/{}", self.0.name, capstan_protocol::time_ordered_uuid());
         self.0.claims().insert(token.clone());
         LeaseClaim { owner: Arc::clone(&self.0), token, tape: tape.clone() }
+    }
+
+    /// Time until the liveness of every process is known; `None` if it is known now.
+    pub(crate) fn remaining_grace(&self) -> Option<Duration> {
+        self.0.lock_file.as_ref()?.processes.remaining_grace(SystemTime::now())
+    }
+
+    /// Returns true only if another process is known to be alive; false if it is dead or its liveness is unknown.
+    pub(crate) fn is_known_alive(&self, process: &str) -> bool {
+        process != self.0.name
+            && self.0.owner_liveness(&format!("{process}/")).is_some_and(|liveness| liveness.is_alive)
     }
 
     /// Returns true only if another process is known to be dead; false if it is alive or its liveness is unknown.

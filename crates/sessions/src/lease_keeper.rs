@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::lease::{LeaseClaim, LeaseOwner};
 
 /// Poll interval for the lease of a session that another process holds.
-const LEASE_POLL_INTERVAL: Duration = Duration::from_millis(50);
+pub(crate) const LEASE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Acquires and renews leases for this process. Cheap to clone.
 #[derive(Clone)]

@@ -37,7 +37,7 @@ pub use error::HostError;
 pub use intake::{EventIntake, EventResolver, ResolvedEvent};
 pub use lease::LeaseOwner;
 pub use lifecycle::HostLifecycle;
-pub use process_liveness::{OrphanedWork, ProcessLiveness};
+pub use process_liveness::{OrphanedWork, OverdueRun, ProcessLiveness};
 pub use recovery_sweeper::RecoverySweeper;
 pub use served_event::{IncomingEvent, ServedEvent};
 pub use service::{SessionDependencies, SessionOptions, SessionService};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use capstan_protocol::Timestamp;
-use capstan_tape::{InFlightEvent, LeaseRecord, RunRecord, Store, StoreError};
+use capstan_tape::{InFlightEvent, LeaseRecord, RESTORED_OWNER, RunRecord, Store, StoreError};
 
 /// Maximum age of a live owner's lock file before it is renamed to its final name; normally this takes an instant.
 const UNNAMED_LOCK_GRACE: Duration = Duration::from_mins(1);
@@ -33,6 +33,18 @@ pub struct OrphanedWork {
     pub runs: Vec<RunRecord>,
 }
 
+/// Open run of a living process that should have ended: the lease of its session, which outlasts the deadline of a run, has
+/// expired.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OverdueRun {
+    /// The run.
+    pub run: RunRecord,
+    /// Name of the process.
+    pub process: String,
+    /// Id of the process in the operating system, if known.
+    pub process_id: Option<u32>,
+}
+
 impl OrphanedWork {
     /// Keeps the work that was orphaned in an earlier check too. This removes work that appeared orphaned for a moment
     /// because its process was ending.
@@ -54,6 +66,9 @@ impl ProcessLiveness {
     pub fn is_alive(&self, process: &str) -> Option<bool> {
         if process.is_empty() || process.contains('/') {
             return None;
+        }
+        if process == RESTORED_OWNER {
+            return Some(false);
         }
         match File::open(self.folder.join(format!("{process}.lock"))) {
             Ok(file) => Some(file.try_lock_shared().is_err()),
@@ -78,6 +93,14 @@ impl ProcessLiveness {
         let is_recent = now.duration_since(created).is_ok_and(|age| age < LOCK_FILE_RESTORE_GRACE);
         let started_before = started + PROCESS_NAME_PRECISION < created;
         if started_before && is_recent { None } else { Some(false) }
+    }
+
+    /// Time until the liveness of every process is known, if the folder was created a short time ago: before that, a
+    /// process without a lock file may be alive.
+    pub(crate) fn remaining_grace(&self, now: SystemTime) -> Option<Duration> {
+        let created = std::fs::metadata(&self.folder).and_then(|folder| folder.created()).ok()?;
+        let age = now.duration_since(created).ok()?;
+        LOCK_FILE_RESTORE_GRACE.checked_sub(age).filter(|remaining| !remaining.is_zero())
     }
 
     /// Returns true if a living process holds the lease.
@@ -120,6 +143,20 @@ impl ProcessLiveness {
         Ok(orphaned)
     }
 
+    /// Finds open runs past their deadline whose process lives, such as one that is stopped.
+    pub async fn find_overdue(&self, store: &dyn Store, now: Timestamp) -> Result<Vec<OverdueRun>, StoreError> {
+        let mut overdue = Vec::new();
+        let mut runs = store.open_runs();
+        while let Some(run) = runs.next().await? {
+            let Some(lease) = store.lease(&run.tape).await?.filter(|lease| lease.expires_at < now) else { continue };
+            let Some((process, _)) = lease.owner.as_deref().and_then(|owner| owner.split_once('/')) else { continue };
+            if self.is_alive(process) == Some(true) {
+                overdue.push(OverdueRun { process_id: self.process_id(process), process: process.to_owned(), run });
+            }
+        }
+        Ok(overdue)
+    }
+
     /// A run belongs to the owner of the event it serves or, if that owner cannot be determined, to the holder of the
     /// session's lease.
     async fn has_living_owner(
@@ -133,6 +170,32 @@ impl ProcessLiveness {
             Some(is_alive) => Ok(is_alive),
             None => Ok(store.lease(&run.tape).await?.is_some_and(|lease| self.is_lease_held(&lease, now))),
         }
+    }
+
+    /// Id of the operating system for a process, from its lock file; `None` if it has no file, or an older version wrote it.
+    pub fn process_id(&self, process: &str) -> Option<u32> {
+        let path = self.folder.join(format!("{process}.lock"));
+        std::fs::read_to_string(path).ok()?.trim().parse().ok()
+    }
+
+    /// Names of the living processes.
+    pub fn living_processes(&self) -> io::Result<Vec<String>> {
+        let files = match std::fs::read_dir(&self.folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            files => files?,
+        };
+        let mut living = Vec::new();
+        for file in files {
+            let path = file?.path();
+            let name = path.file_name().and_then(OsStr::to_str).and_then(|name| name.strip_suffix(".lock"));
+            if let Some(name) = name
+                && self.is_alive(name) == Some(true)
+            {
+                living.push(name.to_owned());
+            }
+        }
+        living.sort();
+        Ok(living)
     }
 
     /// Lock files of dead owners.

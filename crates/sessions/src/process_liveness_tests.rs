@@ -38,6 +38,7 @@ fn run_record(key: &EventKey) -> RunRecord {
         },
         status: RunStatus::Running,
         started_at: Timestamp::from_millis(0),
+        deadline: None,
         ended_at: None,
         usage: None,
         bypasses_host: true,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use capstan_delivery::Outbox;
+use capstan_delivery::{Outbox, ResendWatcher};
 use capstan_protocol::TapeName;
 use capstan_tape::{StoreError, TapeRepository};
 
@@ -33,17 +33,19 @@ impl RecoverySweeper {
         self.pool.is_sweeping.load(Ordering::SeqCst)
     }
 
-    /// Starts the periodic sweep, once.
+    /// Starts the periodic sweep, and the watch for messages to send again, once.
     pub fn start(self: &Arc<Self>) {
         if !self.is_started.swap(true, Ordering::SeqCst) {
             self.lifecycle.tasks.spawn(Arc::clone(self).run());
+            self.lifecycle.tasks.spawn(ResendWatcher { outbox: self.outbox.clone() }.run());
         }
     }
 
     async fn run(self: Arc<Self>) {
         loop {
+            let delay = next_sweep_delay(self.recovery.owner.remaining_grace());
             tokio::select! {
-                () = tokio::time::sleep(RECOVERY_SWEEP_INTERVAL) => {}
+                () = tokio::time::sleep(delay) => {}
                 () = self.lifecycle.stop_token.cancelled() => return,
             }
             self.sweep().await;
@@ -77,5 +79,35 @@ impl RecoverySweeper {
             }
         }
         Ok(())
+    }
+}
+
+/// Delay until the next sweep. While the liveness of processes may be unknown, as in a restored home without lock files,
+/// the sweep follows as soon as it is known.
+fn next_sweep_delay(remaining_grace: Option<Duration>) -> Duration {
+    remaining_grace.map_or(RECOVERY_SWEEP_INTERVAL, |remaining| remaining.min(RECOVERY_SWEEP_INTERVAL))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{RECOVERY_SWEEP_INTERVAL, next_sweep_delay};
+    use crate::ProcessLiveness;
+    use std::time::Duration;
+
+    #[test]
+    fn x02_a_sweep_follows_as_soon_as_the_owners_of_a_restored_home_are_known() {
+        let home = tempfile::tempdir().unwrap();
+        // A restored home has no folder of lock files until the host creates it.
+        let folder = home.path().join("owners");
+        std::fs::create_dir(&folder).unwrap();
+        let Ok(created) = std::fs::metadata(&folder).unwrap().created() else { return };
+        let processes = ProcessLiveness::open(&folder);
+        let old_process = "host-01890a5d-ac96-774b-bcce-b302099a8057";
+        assert_eq!(processes.is_alive(old_process), None, "it may create its file again");
+        let delay = next_sweep_delay(processes.remaining_grace(created));
+        assert!(delay < RECOVERY_SWEEP_INTERVAL, "{delay:?}");
+        assert_eq!(processes.remaining_grace(created + delay), None, "then its liveness is known");
+        assert_eq!(next_sweep_delay(None), RECOVERY_SWEEP_INTERVAL);
+        assert_eq!(next_sweep_delay(Some(Duration::from_hours(1))), RECOVERY_SWEEP_INTERVAL);
     }
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use capstan_delivery::{ChannelDirectory, Outbox, OutboxOptions};
+use capstan_delivery::{ChannelDirectory, Outbox, OutboxOptions, StalePolicy};
 use capstan_hooks::HookRuntime;
 use capstan_hooks::contracts::IntakeOptions;
 use capstan_policy::BindingStore;
-use capstan_protocol::{ChannelName, Clock, SessionId, TapeName, WorkspaceId};
+use capstan_protocol::{ChannelName, Clock, SessionId, WorkspaceId};
 use capstan_runs::{ActiveRuns, Orchestrator, ToolCatalog};
-use capstan_tape::{TapeAddress, TapeRepository, tape_name};
+use capstan_tape::{TapeAddress, TapeRepository, fork_of_session, tape_name};
 use capstan_turn::TurnPipeline;
 use tokio::sync::Semaphore;
 
@@ -41,6 +41,8 @@ pub struct SessionOptions {
     pub run_timeout: Duration,
     /// Timeout of the wait for a session that another process holds.
     pub session_wait_timeout: Duration,
+    /// Age from which a message in the outbox is held for the operator; `None`: messages are never held.
+    pub delivery_stale_after: Option<Duration>,
     /// Intake options that override those of a channel.
     pub intake_overrides: BTreeMap<ChannelName, IntakeOptions>,
     /// Owner of the leases of this process.
@@ -206,7 +208,7 @@ impl SessionService {
     /// Recovers one session, and delivers the orphaned messages of its channel, which has to listen already.
     pub async fn recover_session(&self, session: &SessionId) -> Result<(), HostError> {
         self.outbox.adopt_orphaned_messages().await?;
-        let tape = self.session_tape_name(session);
+        let tape = self.tapes.session_tape(&self.session_address(session)).await?;
         let (orphaned, _) = self.recovery.partition_orphaned(&tape).await?;
         if !orphaned.is_empty() {
             self.pool.reserve(&tape)?.request_recovery(orphaned.len());
@@ -217,7 +219,9 @@ impl SessionService {
     /// Cancels the running turn of a session in this process: it ends with its outcome recorded, and queued events get
     /// their turns. Returns true if a turn was running.
     pub fn cancel_turn(&self, session: &SessionId) -> bool {
-        self.pool.sessions.cancel_turn(&self.session_tape_name(session))
+        // A session that works on a fork has the tape of the fork.
+        let tapes = [Some(tape_name(&self.session_address(session))), fork_of_session(session)];
+        tapes.into_iter().flatten().any(|tape| self.pool.sessions.cancel_turn(&tape))
     }
 
     /// Number of events without an outcome that this process could settle: its own, and orphaned ones of channels that
@@ -242,8 +246,8 @@ impl SessionService {
         (self.pool.sessions.active_count(), self.intake.queues.queue_count(), self.outbox.queue_count())
     }
 
-    fn session_tape_name(&self, session: &SessionId) -> TapeName {
-        tape_name(&TapeAddress { workspace: self.workspace_id.clone(), session: session.clone() })
+    fn session_address(&self, session: &SessionId) -> TapeAddress {
+        TapeAddress { workspace: self.workspace_id.clone(), session: session.clone() }
     }
 }
 
@@ -251,6 +255,7 @@ fn new_outbox(dependencies: &SessionDependencies, options: &SessionOptions, life
     let outbox_options = OutboxOptions {
         workspace_id: dependencies.workspace_id.clone(),
         owners: Arc::new(options.lease_owner.clone()),
+        stale_policy: StalePolicy { stale_after: options.delivery_stale_after, clock: options.clock.clone() },
         tasks: lifecycle.tasks.clone(),
         stop_token: lifecycle.stop_token.clone(),
         abort_token: lifecycle.abort_token.clone(),

@@ -14,6 +14,7 @@
 //! # }
 //! ```
 
+mod chains;
 mod entries;
 mod fixture;
 mod forks;
@@ -105,6 +106,7 @@ pub async fn tapes_suite(make: impl AsyncFn() -> TapeRepository) {
     forks::p09_merged_entries_get_new_ids(&make().await).await;
     forks::p09_merge_is_rejected_while_a_tool_call_is_open(&make().await).await;
     forks::p09_discarded_fork_does_not_change_its_parent(&make().await).await;
+    forks::p09_fork_with_an_event_in_flight_is_not_closed(&make().await).await;
     forks::p09_fork_at_an_entry_sees_no_later_entries(&make().await).await;
     forks::p09_fork_of_a_past_generation_sees_that_generation(&make().await).await;
     generations::p11_reset_begins_with_session_start_and_ids_continue(&make().await).await;
@@ -114,6 +116,9 @@ pub async fn tapes_suite(make: impl AsyncFn() -> TapeRepository) {
     queries::p10_queries_by_anchor(&make().await).await;
     queries::p10_queries_by_date_kind_limit_and_text(&make().await).await;
     queries::p10_search_continues_beyond_one_page(&make().await).await;
+    chains::p17_every_entry_is_linked_to_the_one_before_it(&make().await).await;
+    chains::p17_chain_of_a_fork_starts_at_its_position(&make().await).await;
+    chains::p17_kept_head_that_is_no_part_of_the_chain_is_reported(&make().await).await;
 }
 
 /// Contract of replication to an external tape store: no entry is lost when the tape store fails, and a tape that it

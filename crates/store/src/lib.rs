@@ -13,7 +13,13 @@ pub mod conformance;
 pub mod jsonl;
 mod sqlite;
 
+/// Mode of new files: conversations are private to their owner, whatever the umask.
+const PRIVATE_FILE_MODE: u32 = 0o600;
+/// Mode of new directories.
+const PRIVATE_DIRECTORY_MODE: u32 = 0o700;
+
 pub use jsonl::JsonlTapeStore;
 pub use sqlite::{
-    DeadLetters, HighWaterMark, SqliteOptions, SqliteStore, StateSetback, copy_database, is_database_locked,
+    DatabaseSummary, DeadLetters, HighWaterMark, SqliteOptions, SqliteStore, StateSetback, UnfinishedWork, VersionCopy,
+    back_up_database, check_database_file, copy_database, is_database_locked, replace_database, restore_database,
 };

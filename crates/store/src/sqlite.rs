@@ -7,11 +7,14 @@
 //! - Reads use a small pool of read-only connections ([`reader_pool`]) and never wait for a writer (WAL mode).
 //! - The tables and their migrations are in [`schema`]; the rules of a batch are in `capstan_tape::rules` and see the
 //!   tables as [`sql_rows`].
+//! - Every entry has a hash over the entry before it ([`chain`]).
 //! - Full-text search has an index that is derived from the entries and updated by searches, not by writes
 //!   ([`search`]).
 
 mod backup;
+mod chain;
 mod columns;
+mod copied_work;
 mod encoded_batch;
 mod error;
 mod fail_point;
@@ -24,6 +27,9 @@ mod payload;
 mod queries;
 mod reader;
 mod reader_pool;
+mod reader_threads;
+mod replacement;
+mod restoration;
 mod row_cache;
 mod schema;
 mod search;
@@ -32,6 +38,7 @@ mod snapshot;
 mod sql_rows;
 mod statement_cache;
 mod verification;
+mod version_copy;
 mod wal_sync;
 mod writer;
 
@@ -39,20 +46,23 @@ use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use capstan_protocol::{BlobHash, EventKey, JsonObject, OutboundMessage, RunId, TapeName, WorkspaceId};
+use capstan_protocol::{BlobHash, EntryId, EventKey, JsonObject, OutboundMessage, RunId, TapeName, WorkspaceId};
 use capstan_tape::{
-    Batch, BlobStore, CommitReceipt, Entry, InFlightEvent, InboxRecord, InboxStore, IntegrityProblem, JournalStore,
-    KeyValueRecord, KeyValueStore, LeaseRecord, LeaseStore, LedgerStore, NamespaceRecord, OutboxId, OutboxRecord,
-    OutboxStore, RunRecord, SettledEvent, StoreError, TapeRecord, TapeSlice, TextSearch,
+    Batch, BlobStore, ChainLink, CommitReceipt, Entry, InFlightEvent, InboxRecord, InboxStore, IntegrityProblem,
+    JournalStore, KeyValueRecord, KeyValueStore, LeaseRecord, LeaseStore, LedgerStore, NamespaceRecord, OutboxId,
+    OutboxRecord, OutboxStore, RunRecord, SettledEvent, StoreError, TapeRecord, TapeSlice, TextSearch,
 };
 use rusqlite::Connection;
 
-pub use backup::copy_database;
+pub use backup::{back_up_database, copy_database};
 pub use high_water_mark::{HighWaterMark, StateSetback};
 pub use lock_probe::is_database_locked;
 use reader_pool::ReaderPool;
+pub use replacement::{DatabaseSummary, check_database_file, replace_database};
+pub use restoration::{UnfinishedWork, restore_database};
 use search::{EntrySearchRequest, SearchEngine};
 pub use snapshot::DeadLetters;
+pub use version_copy::VersionCopy;
 use writer::{PreparedBatch, WriteJob, WriterThread};
 
 /// Maximum number of entries that are read on the thread of the caller.
@@ -129,12 +139,15 @@ impl SqliteStore {
     /// Opens an existing database, read-only if necessary.
     ///
     /// If the database cannot be written, because it is read-only or its disk is full, it can still be read, and every
-    /// commit fails with that error.
+    /// commit fails with that error. So can one of a newer schema, as far as this program knows its tables.
     pub fn open_with_read_only_fallback(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         match Self::open(&path) {
-            Err(reason @ (StoreError::ReadOnly { .. } | StoreError::DiskFull { .. })) => {
-                Ok(Self { writer: Err(reason), ..Self::open_snapshot(path)? })
-            }
+            Err(
+                reason @ (StoreError::ReadOnly { .. }
+                | StoreError::DiskFull { .. }
+                | StoreError::NoInodes { .. }
+                | StoreError::SchemaTooNew { .. }),
+            ) => Ok(Self { writer: Err(reason), ..Self::open_snapshot(path)? }),
             opened => opened,
         }
     }
@@ -181,6 +194,16 @@ impl JournalStore for SqliteStore {
         let request = EntrySearchRequest { tape: tape.clone(), slice: slice.clone(), search: search.clone() };
         // Without a writer the index is not updated, and entries that it lacks are scanned.
         self.search_engine.search(&self.readers, self.writer.as_ref().ok(), request).await
+    }
+
+    async fn chain_link(&self, tape: &TapeName, up_to: EntryId) -> Result<Option<ChainLink>, StoreError> {
+        let tape = tape.clone();
+        self.readers.read(move |connection| chain::last_link(connection, tape.as_str(), up_to)).await
+    }
+
+    async fn chain_page(&self, tape: &TapeName, after: EntryId, limit: usize) -> Result<Vec<ChainLink>, StoreError> {
+        let tape = tape.clone();
+        self.readers.read(move |connection| chain::links(connection, &tape, after, limit)).await
     }
 
     async fn verify(&self) -> Result<Vec<IntegrityProblem>, StoreError> {

@@ -74,7 +74,7 @@ fn schema_version_is_read_without_creating_a_file() {
     assert_eq!(SqliteStore::read_schema_version(&path).unwrap(), Some(SqliteStore::SCHEMA_VERSION));
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
     assert!(matches!(SqliteStore::read_schema_version(&path), Err(StoreError::SchemaTooNew { found: 99, .. })));
-    assert!(matches!(SqliteStore::open_snapshot(&path), Err(StoreError::SchemaTooNew { found: 99, .. })));
+    assert!(SqliteStore::open_snapshot(&path).is_ok(), "a newer database can be read");
     std::fs::write(&path, vec![b'x'; 5000]).unwrap();
     assert!(matches!(SqliteStore::read_schema_version(&path), Err(StoreError::Corrupt { .. })));
     assert!(matches!(SqliteStore::open_snapshot(&path), Err(StoreError::Corrupt { .. })));

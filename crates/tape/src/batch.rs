@@ -54,6 +54,13 @@ pub enum BatchPrecondition {
         /// Expected revision.
         revision: u64,
     },
+    /// The event is in flight, and this process owns it.
+    EventOwner {
+        /// The event.
+        key: EventKey,
+        /// Expected owner.
+        owner: String,
+    },
 }
 
 /// Reference to an entry, by its id or by the position of the fact that appends it in the same batch.

@@ -18,6 +18,10 @@ pub mod meta_keys {
     pub const MESSAGES: &str = "messages";
     /// Opaque provider data that later requests must include with the message.
     pub const PROVIDER: &str = "provider";
+    /// Keys of the events that a message was built from.
+    pub const EVENTS: &str = "events";
+    /// Plugin whose hook requested the entry.
+    pub const PLUGIN: &str = "plugin";
 }
 
 /// Keys of the payload of an event.

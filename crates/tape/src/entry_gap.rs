@@ -68,6 +68,7 @@ mod tests {
             replicated_up_to: EntryId(0),
             brought_along: EntryId(0),
             fork: None,
+            head_hash: crate::ChainHash::START,
         }
     }
 

@@ -2,6 +2,12 @@
 
 use capstan_protocol::{CodedError, EventKey, TapeName};
 
+/// Hint for a file system without free inodes.
+const NO_INODES_HINT: &str = "remove files from the file system and try again; acknowledged data is not lost";
+/// Hint for a thread that could not be started.
+const NO_THREAD_HINT: &str = "the limit of processes and threads is reached: end other processes, or raise it \
+                              (`ulimit -u`, or the pids limit of the container or service)";
+
 /// Rejection of a batch, or failure of a store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, CodedError)]
 pub enum StoreError {
@@ -61,6 +67,13 @@ pub enum StoreError {
     #[code(TapeOpenCall)]
     OpenToolCall {
         /// The parent.
+        tape: TapeName,
+    },
+    /// An event of the tape has no outcome yet, so the tape cannot be merged, merged into or discarded.
+    #[error("tape {tape} has an event in flight: a turn is running, or was interrupted and not resumed yet")]
+    #[code(SessionBusy)]
+    EventInFlight {
+        /// The tape.
         tape: TapeName,
     },
     /// The entries of the tape are in another tape store than the one in use.
@@ -130,6 +143,22 @@ pub enum StoreError {
     DiskFull {
         /// File that could not be written.
         what: String,
+    },
+    /// The file system cannot hold more files. The batch was not written.
+    #[error("{what} cannot be written: the file system has no free inodes")]
+    #[code(DiskFull, hint = Some(NO_INODES_HINT))]
+    NoInodes {
+        /// File that could not be written.
+        what: String,
+    },
+    /// The system refused another thread.
+    #[error("{what}: {detail}")]
+    #[code(StoreFailed, hint = Some(NO_THREAD_HINT))]
+    NoThread {
+        /// Failed operation.
+        what: String,
+        /// Message of the operating system.
+        detail: String,
     },
     /// The store can be read but not written.
     #[error("{what} cannot be written: {detail}")]
@@ -210,6 +239,14 @@ impl StoreError {
 
     /// Returns true if the same batch may succeed later, depending only on the disk and other processes.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Io { .. } | Self::DiskFull { .. } | Self::ReadOnly { .. } | Self::Busy { .. })
+        matches!(
+            self,
+            Self::Io { .. }
+                | Self::DiskFull { .. }
+                | Self::NoInodes { .. }
+                | Self::NoThread { .. }
+                | Self::ReadOnly { .. }
+                | Self::Busy { .. }
+        )
     }
 }

@@ -1,18 +1,21 @@
 //! Tapes: append-only records of conversations, the contracts of their stores, and the views derived from them.
 //!
 //! - [`Entry`] is an entry of a tape, [`EntryDraft`] one to be appended; [`TapeEvent`] lists the events of the host.
+//! - [`ChainHash`] links each entry to the one before it; [`ChainCheck`] finds the first break.
 //! - [`Store`] combines the traits of a store, such as [`JournalStore`] and [`OutboxStore`]. Every write is a
 //!   [`Batch`], applied atomically, usually under a [`Fence`]; [`rules`] defines its effect for all stores.
 //!   [`MemoryStore`] is here.
 //! - [`TapeStore`] is the contract of an external store for entries, provided by a plugin.
 //! - [`TapeRepository`] reads and writes tapes over both: windows, queries, anchors, forks, generations, the event log.
 //! - [`TextSearch`] decides which entries match a text.
-//! - [`View`] turns a [`ContextWindow`] into messages for a model; [`conversation`] makes them valid for every
-//!   provider.
+//! - [`DefaultView`] turns a [`ContextWindow`] into messages for a model; [`conversation`] makes them valid for every
+//!   provider. [`TapeReader`] is the bounded, read-only handle of plugins that select other messages.
 //!
 //! The crate knows nothing of hooks, models and channels, and does no I/O; SQLite and JSONL are in `capstan-store`.
 
 mod batch;
+mod chain;
+mod chain_check;
 pub mod conversation;
 mod date;
 mod entry;
@@ -35,6 +38,7 @@ pub mod rules;
 mod run_api_entries;
 mod search;
 mod store;
+mod tape_reader;
 mod tape_slice;
 mod view;
 
@@ -45,6 +49,8 @@ pub use batch::{
     Batch, BatchPrecondition, CommitDurability, CommitReceipt, EntryRef, Fact, FactOutput, Fence, LeaseEpoch, OutboxId,
     OwnerLiveness,
 };
+pub use chain::{ChainHash, ChainHead, ChainHeadError, ChainLink, ContentDigest};
+pub use chain_check::{ChainBreak, ChainBreakCause, ChainCheck, ChainedEntry};
 pub use date::{DateRange, EntryDate};
 pub use entry::{Entry, EntryDraft, meta_keys};
 pub use entry_gap::EntryGap;
@@ -62,12 +68,12 @@ pub use fork::merge_drafts;
 pub use incremental_window::IncrementalWindow;
 pub use key_value::{KeyValueRecord, NamespaceRecord, QuotaUpdate};
 pub use memory::{MemoryStore, MemoryTapeStore};
-pub use naming::{TapeAddress, blob_hash, canonical_json, tape_name};
+pub use naming::{TapeAddress, blob_hash, canonical_json, fork_of_session, fork_session, tape_name};
 pub use nesting_limit::{MAX_NESTING_DEPTH, is_deeper_than};
 pub use query::{Query, QueryStart};
 pub use records::{
     EventIngestion, ForkPoint, ForkState, InFlightEvent, InboxRecord, IntegrityProblem, LeaseRecord, NewOutboxMessage,
-    NewTape, OutboxRecord, RunRecord, RunStatus, SettledEvent, TapeGeneration, TapeRecord,
+    NewTape, OutboxRecord, RESTORED_OWNER, RunRecord, RunStatus, SettledEvent, TapeGeneration, TapeRecord,
 };
 pub use repository::{ContextWindow, TapeRepository};
 pub use search::{
@@ -78,5 +84,6 @@ pub use store::{
     BlobStore, InboxStore, JournalStore, KeyValueStore, LeaseStore, LedgerStore, OutboxStore, RowPages, Store,
     TapeStore, search_by_scan,
 };
+pub use tape_reader::{TapeReadError, TapeReader, TapeWindow, WindowStart};
 pub use tape_slice::TapeSlice;
-pub use view::{DefaultView, View};
+pub use view::DefaultView;

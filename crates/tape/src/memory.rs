@@ -14,9 +14,9 @@ use capstan_protocol::{
 use self::rows::MemoryRows;
 pub use self::tape_store::MemoryTapeStore;
 use crate::{
-    Batch, BlobStore, CommitReceipt, Entry, InFlightEvent, InboxRecord, InboxStore, IntegrityProblem, JournalStore,
-    KeyValueRecord, KeyValueStore, LeaseRecord, LeaseStore, LedgerStore, NamespaceRecord, OutboxId, OutboxRecord,
-    OutboxStatus, OutboxStore, RunRecord, SettledEvent, StoreError, TapeRecord, TapeSlice, rules,
+    Batch, BlobStore, ChainLink, CommitReceipt, Entry, InFlightEvent, InboxRecord, InboxStore, IntegrityProblem,
+    JournalStore, KeyValueRecord, KeyValueStore, LeaseRecord, LeaseStore, LedgerStore, NamespaceRecord, OutboxId,
+    OutboxRecord, OutboxStatus, OutboxStore, RunRecord, SettledEvent, StoreError, TapeRecord, TapeSlice, rules,
 };
 
 /// Store in memory, with all guarantees of a [`Store`](crate::Store) except durability.
@@ -81,6 +81,19 @@ impl JournalStore for MemoryStore {
         }
         let rows = self.rows();
         Ok(slice.select(rows.entries.base().range(first..=last).map(|(_, entry)| entry)))
+    }
+
+    async fn chain_link(&self, tape: &TapeName, up_to: EntryId) -> Result<Option<ChainLink>, StoreError> {
+        let rows = self.rows();
+        let last = rows.hashes.base().range((tape.clone(), EntryId(0))..=(tape.clone(), up_to)).next_back();
+        Ok(last.map(|((_, id), hash)| ChainLink { id: *id, hash: *hash }))
+    }
+
+    async fn chain_page(&self, tape: &TapeName, after: EntryId, limit: usize) -> Result<Vec<ChainLink>, StoreError> {
+        let rows = self.rows();
+        let (first, last) = ((tape.clone(), after.next()), (tape.clone(), EntryId(u64::MAX)));
+        let links = rows.hashes.base().range(first..=last).take(limit);
+        Ok(links.map(|((_, id), hash)| ChainLink { id: *id, hash: *hash }).collect())
     }
 
     async fn verify(&self) -> Result<Vec<IntegrityProblem>, StoreError> {

@@ -25,6 +25,16 @@ impl<K: Ord + Clone, V> OverlayMap<K, V> {
         }
     }
 
+    /// Last key of a range and its value, with staged changes. Removed keys are skipped.
+    pub(crate) fn last_in(&self, range: &RangeInclusive<K>) -> Option<(&K, &V)> {
+        let staged = self.changes.range(range.clone()).rev().find_map(|(key, change)| Some((key, change.as_ref()?)));
+        let base = self.base.range(range.clone()).rev().find(|(key, _)| !self.changes.contains_key(key));
+        match (staged, base) {
+            (Some(staged), Some(base)) => Some(if staged.0 > base.0 { staged } else { base }),
+            (staged, base) => staged.or(base),
+        }
+    }
+
     pub(crate) fn insert(&mut self, key: K, value: V) {
         self.changes.insert(key, Some(value));
     }

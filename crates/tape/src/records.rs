@@ -8,7 +8,11 @@ use capstan_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{LeaseEpoch, OutboxId};
+use crate::{ChainHash, LeaseEpoch, OutboxId};
+
+/// Owner of the events in flight and of the pending messages in a copy of the store. The name of no process: what was done
+/// after the copy was made is unknown, so that a store that was restored from it repeats none of this work.
+pub const RESTORED_OWNER: &str = "restored-copy";
 
 /// Tape to be created.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +60,9 @@ pub struct TapeRecord {
     pub brought_along: EntryId,
     /// Branch point, if the tape is a fork.
     pub fork: Option<ForkPoint>,
+    /// Hash of the newest entry, or the start of the chain.
+    #[serde(skip)]
+    pub head_hash: ChainHash,
 }
 
 /// Generation of a tape that was ended by a reset.
@@ -169,6 +176,9 @@ pub struct RunRecord {
     pub status: RunStatus,
     /// Start time.
     pub started_at: Timestamp,
+    /// Time at which the run must have ended; absent in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
     /// End time; `None` while the run is open.
     pub ended_at: Option<Timestamp>,
     /// Tokens used, as far as known.

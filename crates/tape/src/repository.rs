@@ -6,6 +6,7 @@
 //! are removed from the store. The store keeps the records of the tapes, and with them the order of ids. Reads merge
 //! both stores, so a failed replication hides nothing; the next commit tries again.
 
+mod chains;
 mod queries;
 
 use std::collections::HashSet;
@@ -14,10 +15,11 @@ use std::sync::Arc;
 use capstan_protocol::{EntryId, TapeName};
 
 use crate::fork::{has_open_call, merge_drafts};
+use crate::naming::{fork_of_session, tape_name};
 use crate::{
-    Batch, BatchPrecondition, CommitDurability, CommitReceipt, Entry, EntryDraft, EntryKind, EntryOrder, Fact,
-    ForkState, IncrementalWindow, IntegrityProblem, NewTape, Store, StoreError, TapeRecord, TapeSlice, TapeStore,
-    TextSearch,
+    Batch, BatchPrecondition, ChainHash, ChainHead, CommitDurability, CommitReceipt, Entry, EntryDraft, EntryGap,
+    EntryKind, EntryOrder, Fact, ForkPoint, ForkState, IncrementalWindow, IntegrityProblem, NewTape, Store, StoreError,
+    TapeAddress, TapeRecord, TapeSlice, TapeStore, TextSearch,
 };
 
 /// Entries that the default view reads.
@@ -47,8 +49,8 @@ pub struct TapeRepository {
 
 /// Number of entries that are replicated at once.
 const REPLICATION_PAGE_SIZE: usize = 1024;
-/// Maximum number of attempts to merge a fork whose parent is written concurrently.
-const MERGE_CONFLICT_RETRIES: usize = 16;
+/// Maximum number of attempts to close a fork while it or its parent is written concurrently.
+const CLOSE_CONFLICT_RETRIES: usize = 16;
 
 impl TapeRepository {
     /// Tapes whose entries are in the store itself.
@@ -142,13 +144,31 @@ impl TapeRepository {
         Ok(problems)
     }
 
+    /// Newest entry of a tape and its hash; `None` if the tape is unknown.
+    pub async fn chain_head(&self, tape: &TapeName) -> Result<Option<ChainHead>, StoreError> {
+        let record = self.record(tape).await?;
+        Ok(record.map(|record| ChainHead { tape: record.name, id: record.head, hash: record.head_hash }))
+    }
+
+    /// Checks that a head that was kept elsewhere is still part of the chain of its tape, and returns the problem.
+    ///
+    /// Together with [`verify`](Self::verify), which checks the chain itself, this proves that no entry up to the head
+    /// was changed, removed, inserted or moved.
+    pub async fn check_head(&self, head: &ChainHead) -> Result<Option<IntegrityProblem>, StoreError> {
+        chains::check_head(self, head).await
+    }
+
     /// Differences between the external tape store and the replicated entries of a tape.
     async fn find_replica_problems(&self, record: &TapeRecord, entries: &[Entry]) -> Result<Vec<String>, StoreError> {
         let ids = || entries.iter().map(|entry| entry.id);
         let last = ids().max().unwrap_or_default();
-        let gaps = record.find_gaps(ids(), EntryId(0), record.replicated_up_to.min(last));
-        let gaps = gaps.iter().map(|gap| format!("{gap} in its tape store"));
-        Ok(gaps.chain(self.check_replica_end(record, last).await?.err()).collect())
+        let mut missing = record.find_gaps(ids(), EntryId(0), record.replicated_up_to.min(last));
+        let gaps: Vec<String> = missing.iter().map(|gap| format!("{gap} in its tape store")).collect();
+        missing.push(EntryGap { from: last.next(), to: record.head.max(last.next()) });
+        let chain_break = chains::find_replica_break(self, record, entries).await?;
+        let chain_break = chain_break.filter(|chain_break| !chain_break.is_among(&missing));
+        let chain_break = chain_break.map(|chain_break| format!("{chain_break} in its tape store"));
+        Ok(gaps.into_iter().chain(self.check_replica_end(record, last).await?.err()).chain(chain_break).collect())
     }
 
     /// Checks the last entry in the external tape store: it must have all replicated entries, and no entry that was
@@ -208,6 +228,7 @@ impl TapeRepository {
             replicated_up_to: last.id,
             brought_along: last.id,
             fork: None,
+            head_hash: ChainHash::START,
         }))
     }
 
@@ -340,8 +361,55 @@ impl TapeRepository {
 
     /// Entries that the default view reads, from the newest anchor on.
     pub async fn window(&self, tape: &TapeName) -> Result<ContextWindow, StoreError> {
+        self.window_of_kinds(tape, &[]).await
+    }
+
+    /// Same as [`window`](Self::window), with only these kinds of entries after the anchor; empty means all.
+    pub(crate) async fn window_of_kinds(
+        &self,
+        tape: &TapeName,
+        kinds: &[EntryKind],
+    ) -> Result<ContextWindow, StoreError> {
         let mut window = IncrementalWindow::default();
-        window.refresh(self, tape, &[]).await.map(std::mem::take)
+        window.refresh(self, tape, kinds).await.map(std::mem::take)
+    }
+
+    /// Tape of a session: the fork that the session [works on](crate::fork_session), or the tape named after workspace
+    /// and session, which need not exist.
+    ///
+    /// A fork belongs to the workspace of the tape that it descends from; in another one it is not found.
+    pub async fn session_tape(&self, address: &TapeAddress) -> Result<TapeName, StoreError> {
+        let own_tape = tape_name(address);
+        let Some(fork) = fork_of_session(&address.session) else { return Ok(own_tape) };
+        match self.record(&fork).await? {
+            Some(record) if record.fork.is_some() && self.is_of_workspace(&record, address).await? => Ok(fork),
+            // A session that was named like this before forks had sessions keeps its tape.
+            _ if self.record(&own_tape).await?.is_some() => Ok(own_tape),
+            _ => Err(StoreError::TapeNotFound { tape: fork }),
+        }
+    }
+
+    /// Returns true if a tape, or the tape that it descends from, belongs to the workspace or to none.
+    async fn is_of_workspace(&self, record: &TapeRecord, address: &TapeAddress) -> Result<bool, StoreError> {
+        let mut root = record.clone();
+        while let Some(fork) = &root.fork {
+            let Some(parent) = self.record(&fork.parent).await? else { break };
+            root = parent;
+        }
+        Ok(root.workspace.is_none_or(|workspace| workspace == address.workspace))
+    }
+
+    /// Returns true if the entries of `fork` were merged into `ancestor`, directly or through forks in between.
+    pub async fn is_merged_into(&self, fork: &TapeName, ancestor: &TapeName) -> Result<bool, StoreError> {
+        let mut tape = fork.clone();
+        loop {
+            let point = self.record(&tape).await?.and_then(|record| record.fork);
+            match point.filter(|point| point.state == ForkState::Merged) {
+                None => return Ok(false),
+                Some(point) if point.parent == *ancestor => return Ok(true),
+                Some(point) => tape = point.parent,
+            }
+        }
     }
 
     /// Forks a tape at an entry, or at its head.
@@ -354,19 +422,20 @@ impl TapeRepository {
         self.store.commit(batch).await.map(drop)
     }
 
-    /// Closes a fork and appends its entries to the parent with new ids. Rejected while a tool call of the parent is
-    /// open.
-    pub async fn merge(&self, fork: &TapeName) -> Result<(), StoreError> {
-        for _ in 0..MERGE_CONFLICT_RETRIES {
+    /// Closes a fork and appends its entries to the parent with new ids. Returns the number of entries.
+    ///
+    /// Rejected while an event of the fork or of its parent is in flight, and while a tool call of the parent is open.
+    pub async fn merge(&self, fork: &TapeName) -> Result<usize, StoreError> {
+        for _ in 0..CLOSE_CONFLICT_RETRIES {
             let (record, point) = self.find_open_fork(fork).await?;
             let parent = point.parent.clone();
             let head = self.record(&parent).await?.map(|record| record.head).unwrap_or_default();
+            self.check_no_event_in_flight(fork).await?;
+            self.check_no_event_in_flight(&parent).await?;
             if has_open_call(&self.read_from_last_call(&parent).await?) {
                 return Err(StoreError::OpenToolCall { tape: parent });
             }
-            let own = TapeSlice::after(point.position);
-            self.check_available(&record, &own)?;
-            let entries = self.read_rows(&record.name, &own).await?;
+            let entries = self.read_fork_entries(&record, &point).await?;
             let mut batch = Batch::new();
             batch.preconditions.push(BatchPrecondition::TapeHead { tape: parent.clone(), head });
             batch.preconditions.push(BatchPrecondition::TapeHead { tape: fork.clone(), head: record.head });
@@ -376,26 +445,55 @@ impl TapeRepository {
             batch.push(Fact::CloseFork { fork: fork.clone(), is_merged: true });
             match self.commit(batch).await {
                 Err(StoreError::HeadMoved { .. }) => {}
+                result => return result.map(|_| entries.len()),
+            }
+        }
+        Err(StoreError::HeadMoved { tape: fork.clone() })
+    }
+
+    /// Closes a fork without merging it. Its entries stay readable on the fork. Rejected while an event of the fork is
+    /// in flight: its turn could not be recorded.
+    pub async fn discard(&self, fork: &TapeName) -> Result<(), StoreError> {
+        for _ in 0..CLOSE_CONFLICT_RETRIES {
+            let (record, _) = self.find_open_fork(fork).await?;
+            self.check_no_event_in_flight(fork).await?;
+            let mut batch = Batch::new();
+            batch.preconditions.push(BatchPrecondition::TapeHead { tape: fork.clone(), head: record.head });
+            batch.push(Fact::CloseFork { fork: fork.clone(), is_merged: false });
+            match self.store.commit(batch).await {
+                Err(StoreError::HeadMoved { .. }) => {}
                 result => return result.map(drop),
             }
         }
         Err(StoreError::HeadMoved { tape: fork.clone() })
     }
 
-    /// Closes a fork without merging it. Its entries stay readable on the fork.
-    pub async fn discard(&self, fork: &TapeName) -> Result<(), StoreError> {
-        self.find_open_fork(fork).await?;
-        let mut batch = Batch::new();
-        batch.push(Fact::CloseFork { fork: fork.clone(), is_merged: false });
-        self.store.commit(batch).await.map(drop)
+    /// Record and own entries of an open fork.
+    pub async fn read_open_fork(&self, fork: &TapeName) -> Result<(ForkPoint, Vec<Entry>), StoreError> {
+        let (record, point) = self.find_open_fork(fork).await?;
+        let entries = self.read_fork_entries(&record, &point).await?;
+        Ok((point, entries))
     }
 
-    async fn find_open_fork(&self, fork: &TapeName) -> Result<(TapeRecord, crate::ForkPoint), StoreError> {
+    async fn read_fork_entries(&self, record: &TapeRecord, point: &ForkPoint) -> Result<Vec<Entry>, StoreError> {
+        let own = TapeSlice::after(point.position);
+        self.check_available(record, &own)?;
+        self.read_rows(&record.name, &own).await
+    }
+
+    async fn find_open_fork(&self, fork: &TapeName) -> Result<(TapeRecord, ForkPoint), StoreError> {
         let record = self.record(fork).await?.ok_or_else(|| StoreError::TapeNotFound { tape: fork.clone() })?;
         match record.fork.clone() {
             Some(point) if point.state == ForkState::Open => Ok((record, point)),
             Some(_) => Err(StoreError::ForkClosed { tape: fork.clone() }),
             None => Err(StoreError::TapeNotFound { tape: fork.clone() }),
+        }
+    }
+
+    async fn check_no_event_in_flight(&self, tape: &TapeName) -> Result<(), StoreError> {
+        match self.store.in_flight_events(Some(tape)).next().await? {
+            Some(_) => Err(StoreError::EventInFlight { tape: tape.clone() }),
+            None => Ok(()),
         }
     }
 

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::nesting_limit::{is_too_deep, too_deep_error};
 use crate::{
-    Batch, BatchPrecondition, CommitReceipt, Entry, EntryDraft, EntryRef, EventIngestion, Fact, FactOutput, Fence,
-    ForkPoint, ForkState, InFlightEvent, LeaseEpoch, LeaseRecord, NewTape, QuotaUpdate, RunRecord, StoreError,
+    Batch, BatchPrecondition, ChainHash, CommitReceipt, Entry, EntryDraft, EntryRef, EventIngestion, Fact, FactOutput,
+    Fence, ForkPoint, ForkState, InFlightEvent, LeaseEpoch, LeaseRecord, NewTape, QuotaUpdate, RunRecord, StoreError,
     TapeGeneration, TapeRecord,
 };
 use lease::{LeaseRequest, grant_lease};
@@ -62,6 +62,11 @@ fn check_precondition(rows: &mut dyn RowAccess, precondition: &BatchPrecondition
         BatchPrecondition::NamespaceRevision { namespace, revision } => {
             let found = rows.namespace(namespace)?.map_or(0, |record| record.revision);
             if found == *revision { Ok(()) } else { Err(StoreError::NamespaceChanged { namespace: namespace.clone() }) }
+        }
+        BatchPrecondition::EventOwner { key, owner } => {
+            let event = rows.in_flight_event(key)?;
+            let is_owned = event.is_some_and(|event| event.owner.as_deref() == Some(owner.as_str()));
+            if is_owned { Ok(()) } else { Err(StoreError::EventNotInFlight { key: key.clone() }) }
         }
     }
 }
@@ -251,6 +256,7 @@ impl BatchApplier<'_> {
             replicated_up_to: tape.head,
             brought_along: tape.head,
             fork: None,
+            head_hash: ChainHash::START,
         })
     }
 
@@ -281,7 +287,11 @@ impl BatchApplier<'_> {
         if std::iter::once(&entry.payload).chain(values).any(is_too_deep) {
             return Err(too_deep_error(format!("entry {} for tape {tape}", entry.id)));
         }
-        self.rows.put_entry(tape, entry)
+        let content = self.rows.content_digest(entry);
+        let record = self.tape(tape)?;
+        let hash = record.head_hash.link(tape.as_str(), entry.id, entry.date.as_str(), &content);
+        record.head_hash = hash;
+        self.rows.put_entry(tape, entry, hash)
     }
 
     fn fork(&mut self, fork: &TapeName, parent: &TapeName, position: EntryId) -> Result<(), StoreError> {
@@ -289,7 +299,25 @@ impl BatchApplier<'_> {
             return Err(StoreError::TapeExists { tape: fork.clone() });
         }
         let record = fork_record(self.tape(parent)?, fork.clone(), position);
-        self.add_tape(record)
+        let head_hash = self.chain_hash(parent, record.head)?;
+        self.add_tape(TapeRecord { head_hash, ..record })
+    }
+
+    /// Hash of the newest entry of a tape up to a position, which may be an entry of an ancestor.
+    fn chain_hash(&mut self, tape: &TapeName, position: EntryId) -> Result<ChainHash, StoreError> {
+        let (mut tape, mut position) = (tape.clone(), position);
+        loop {
+            let record = self.tape(&tape)?;
+            if position >= record.head {
+                return Ok(record.head_hash);
+            }
+            let fork = record.fork.clone();
+            if let Some(link) = self.rows.chain_link(&tape, position)? {
+                return Ok(link.hash);
+            }
+            let Some(fork) = fork else { return Ok(ChainHash::START) };
+            (tape, position) = (fork.parent, position.min(fork.position));
+        }
     }
 
     fn close_fork(&mut self, fork: &TapeName, is_merged: bool) -> Result<(), StoreError> {
@@ -390,5 +418,6 @@ fn fork_record(parent: &TapeRecord, fork: TapeName, position: EntryId) -> TapeRe
         replicated_up_to: EntryId(0),
         brought_along: EntryId(0),
         fork: Some(ForkPoint { parent: parent.name.clone(), position, state: ForkState::Open }),
+        head_hash: ChainHash::START,
     }
 }

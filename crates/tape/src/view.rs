@@ -6,34 +6,23 @@ use serde_json::Value;
 use crate::conversation::{ConversationBuilder, ResultTarget};
 use crate::{ContextWindow, Entry, EntryKind, meta_keys};
 
-/// Conversion of a context window into messages. The host makes the messages
-/// [valid](crate::conversation::normalize_request) before it sends them.
-pub trait View: Send + Sync + 'static {
-    /// Messages of this window.
-    fn messages(&self, window: &ContextWindow) -> Vec<ChatMessage>;
-
-    /// Kinds of entries after the anchor that the view needs; empty means all. Other entries are not read, which saves
-    /// much, because most entries of a tape are events about calls.
-    fn kinds(&self) -> &[EntryKind] {
-        &[]
-    }
-}
-
 /// Default view: the newest anchor, the messages that it carries over, and the entries after it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DefaultView;
 
-impl View for DefaultView {
-    fn messages(&self, window: &ContextWindow) -> Vec<ChatMessage> {
+impl DefaultView {
+    /// Kinds of entries that the view shows. Other entries are not read, which saves much, because most entries of a tape
+    /// are events about calls.
+    pub const KINDS: &[EntryKind] =
+        &[EntryKind::Anchor, EntryKind::Message, EntryKind::ToolCall, EntryKind::ToolResult];
+
+    /// Messages of this window. The host makes them [valid](crate::conversation::normalize_request) before it sends them.
+    pub fn messages(self, window: &ContextWindow) -> Vec<ChatMessage> {
         let mut conversation = ConversationBuilder::new();
         for entry in window.entries().filter(|entry| !entry.is_hidden()) {
             push_entry(&mut conversation, entry);
         }
         conversation.finish()
-    }
-
-    fn kinds(&self) -> &[EntryKind] {
-        &[EntryKind::Anchor, EntryKind::Message, EntryKind::ToolCall, EntryKind::ToolResult]
     }
 }
 

@@ -8,7 +8,7 @@ use capstan_protocol::{ChatMessage, EntryId, JsonObject};
 use capstan_tape::conversation::INTERRUPTED_RESULT;
 use capstan_tape::{
     Batch, ContextWindow, DefaultView, EntryDraft, EntryKind, EntryRef, Fact, IncrementalWindow, MemoryStore, NewTape,
-    TapeRepository, TapeSlice, View,
+    TapeRepository, TapeSlice,
 };
 use serde_json::{Value, json};
 use support::{assistant, calls, name, result, sample, user, write};
@@ -149,7 +149,7 @@ async fn p07_view_reads_only_the_kinds_that_it_needs() {
     write(&tapes, &tape, drafts).await;
     let whole = tapes.window(&tape).await.unwrap();
     let mut part = IncrementalWindow::default();
-    let part = part.refresh(&tapes, &tape, DefaultView.kinds()).await.unwrap();
+    let part = part.refresh(&tapes, &tape, DefaultView::KINDS).await.unwrap();
     assert_eq!((whole.following.len(), part.following.len()), (6, 4));
     assert_eq!(DefaultView.messages(part), DefaultView.messages(&whole));
 }

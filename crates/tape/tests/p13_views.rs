@@ -5,7 +5,7 @@ mod support;
 use std::sync::Arc;
 
 use capstan_protocol::{ChatMessage, EntryId, TapeName};
-use capstan_tape::{DefaultView, EntryRef, ForkState, MemoryStore, StoreError, TapeRepository, View, conversation};
+use capstan_tape::{DefaultView, EntryRef, ForkState, MemoryStore, StoreError, TapeRepository, conversation};
 use proptest::prelude::*;
 use support::random::{TapeStep, anchor, history};
 use support::{assistant, calls, grammar, name, result, run, user, write};
@@ -45,7 +45,7 @@ impl TapeFixture {
                 self.open_tapes.push(fork);
             }
             TapeStep::Merge if self.open_tapes.len() > 1 => match self.tapes.merge(&tape).await {
-                Ok(()) => drop(self.open_tapes.pop()),
+                Ok(_) => drop(self.open_tapes.pop()),
                 Err(StoreError::OpenToolCall { .. }) => {}
                 Err(error) => panic!("{error}"),
             },
@@ -98,6 +98,24 @@ proptest! {
             let (begin, end) = (cut.0.index(messages.len() + 1), cut.1.index(messages.len() + 1));
             let part = messages[begin.min(end)..begin.max(end)].to_vec();
             let found = grammar::violations(&conversation::normalize_request(part));
+            prop_assert!(found.is_empty(), "{found:#?}");
+            Ok(())
+        })?;
+    }
+
+    /// A selector of a plugin may repeat, reorder and omit messages.
+    #[test]
+    fn p13_any_selection_of_messages_makes_a_valid_request(history in history(), picks in any::<Vec<prop::sample::Index>>()) {
+        run(async {
+            let mut tape = TapeFixture::new().await;
+            for step in history {
+                tape.apply(step).await;
+            }
+            let window = tape.tapes.window(&tape.current()).await.unwrap();
+            let messages = DefaultView.messages(&window);
+            let picks = picks.iter().filter(|_| !messages.is_empty());
+            let selected = picks.map(|pick| pick.get(&messages).clone()).collect();
+            let found = grammar::violations(&conversation::normalize_request(selected));
             prop_assert!(found.is_empty(), "{found:#?}");
             Ok(())
         })?;

@@ -15,7 +15,7 @@ const DERIVED: [&str; 9] = [
     r#"[{"name":"event.accepted","data":{"event":{"event_id":"e","event_type":"message.received","source":"wire","input":{"text":"hi"},"delivery":{}},"raw":"{}","binding":{"binding_id":"b","colour":"blue"},"without_turn":"no conversation is known"}},{"context":false}]"#,
     r#"[{"name":"model.call","data":{"call":1,"provider":"p","model":"m","messages":[],"tools":["aa"]}},{"context":false}]"#,
     r#"[{"name":"model.call","data":{"call":1,"provider":"p","model":"m","messages":["aa"],"rest":"bb","messages_key":"input"}},{"context":false}]"#,
-    r#"[{"name":"run","data":{"status":"ok","usage":null,"model":"p:m","truncated":true}},{}]"#,
+    r#"[{"name":"run","data":{"status":"ok","usage":null,"model":"p:m","truncated":true,"key":2}},{}]"#,
     r#"[{"name":"command","data":{"raw":"sleep 9","name":"bash","status":"cancelled","elapsed_ms":7,"output":null}},{}]"#,
     r#"[{"name":"outbound","data":{"kind":"reply","channel":"wire","chat_id":"1","sent":[]}},{}]"#,
     r#"[{"name":"action.ended","data":{"action_id":"r.1","action":"mute","status":"done","output":null}},{"context":false}]"#,

@@ -17,6 +17,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 pub use disk_call::DiskCall;
+pub use seeded_rng::SeededRng;
 pub use simulated_disk::{DiskImage, PowerCut, SimulatedDisk};
 
 const LAYER_SOURCE: &str = include_str!("disk/layer.c");

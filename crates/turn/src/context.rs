@@ -1,5 +1,6 @@
 //! Context of one turn, passed to the pipeline as an argument, and the report it returns.
 
+use capstan_hooks::{HookEffect, HookTurn};
 use capstan_protocol::{OutboundMessage, PluginName};
 
 use crate::{StageEventSink, TurnError};
@@ -11,6 +12,8 @@ pub struct TurnContext<'a, T> {
     pub turn: &'a T,
     /// Destination of the replies.
     pub reply_target: &'a dyn ReplyTarget,
+    /// The turn, for the handles of its hooks. The pipeline closes it.
+    pub hook_turn: &'a HookTurn,
 }
 
 /// Destination of the replies of a turn. As a sink it shows stream events to the channel.
@@ -30,12 +33,19 @@ pub struct TurnReport<R> {
     pub notice: Option<String>,
     /// The report of the run, where one was opened.
     pub run: Option<R>,
+    /// Effects that the hooks requested, to be written with the end of the turn.
+    pub effects: Vec<HookEffect>,
 }
 
 impl<R> TurnReport<R> {
+    /// Report of a turn that has not produced anything yet.
+    pub(crate) fn started() -> Self {
+        Self { result: Ok(String::new()), dispatched: Vec::new(), notice: None, run: None, effects: Vec::new() }
+    }
+
     /// Report of a turn that ended before its first stage.
     pub fn failed(error: TurnError, notice: Option<String>) -> Self {
-        Self { result: Err(error), dispatched: Vec::new(), notice, run: None }
+        Self { result: Err(error), notice, ..Self::started() }
     }
 }
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use capstan_hooks::HookError;
 use capstan_hooks::args::ErrorReport;
-use capstan_protocol::{CodeOwner, CodedError, ErrorCode, ExitClass, FailureCode, RunnerId};
+use capstan_protocol::{BindingId, CodeOwner, CodedError, ErrorCode, ExitClass, FailureCode, RunnerId};
 use capstan_tape::StoreError;
 
 /// Error that ends a turn.
@@ -42,16 +42,32 @@ pub enum TurnError {
     #[error("there is no runner {0}")]
     #[code(RunnerUnknown)]
     UnknownRunner(RunnerId),
+    /// The binding does not fit its runner: it was saved under another version or other settings.
+    #[error("the binding {binding_id} does not fit its runner any more: {detail}")]
+    #[code(BindingInvalid)]
+    UnfitBinding {
+        /// The binding.
+        binding_id: BindingId,
+        /// Problem.
+        detail: String,
+    },
 }
 
 /// Failure of a run, as reported by its runner.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct RunError {
-    /// Message for users.
+    /// Full message, for the log, the tape and the terminal of the operator.
     pub message: String,
     /// Stable code, if the runner reported one.
     pub code: Option<FailureCode>,
+}
+
+impl RunError {
+    /// Message for a chat: the text of a model provider is replaced by the public message of its code.
+    pub fn public_message(&self) -> String {
+        self.code.as_ref().and_then(FailureCode::public_message).unwrap_or_else(|| self.message.clone())
+    }
 }
 
 impl CodedError for RunError {
@@ -77,9 +93,12 @@ impl TurnError {
     pub fn public_message(&self) -> String {
         match self {
             Self::Hook(failure) => format!("{} of plugin {} failed", failure.hook, failure.plugin),
-            Self::Run(failure) => failure.message.clone(),
+            Self::Run(failure) => failure.public_message(),
             Self::Cancelled | Self::Busy | Self::QueueFull | Self::Timeout | Self::UnknownRunner(_) => self.to_string(),
-            Self::Store(StoreError::DiskFull { .. }) => "the disk is full".to_owned(),
+            Self::UnfitBinding { binding_id, .. } => {
+                format!("the binding {binding_id} does not fit its runner any more")
+            }
+            Self::Store(StoreError::DiskFull { .. } | StoreError::NoInodes { .. }) => "the disk is full".to_owned(),
             Self::Store(_) => "the store failed".to_owned(),
         }
     }

@@ -240,6 +240,15 @@ impl<T> SessionMailbox<T> {
         self.ready.push_front(QueuedTurn { events, kind: QueuedTurnKind::Exclusive });
     }
 
+    /// Queues events as one turn of their own, before the first turn whose events are later. `arrival_order` returns the
+    /// sort key of an event.
+    pub fn insert_turn<K: Ord>(&mut self, events: Vec<T>, arrival_order: impl Fn(&T) -> K) {
+        let first = events.first().map(&arrival_order);
+        let is_later = |turn: &QueuedTurn<T>| turn.events.first().map(&arrival_order) > first;
+        let index = self.ready.iter().position(is_later).unwrap_or(self.ready.len());
+        self.ready.insert(index, QueuedTurn { events, kind: QueuedTurnKind::Exclusive });
+    }
+
     /// Removes and returns the events of the next turn.
     pub fn next_turn(&mut self, now: Duration) -> Option<Vec<T>> {
         if let Some(messages) = self.debounced.take_if(|messages| messages.due_at <= now) {

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use capstan_hooks::args::PromptContent;
-use capstan_hooks::{InboundEvent, TurnState};
-use capstan_protocol::{SessionId, StreamEvent};
+use capstan_hooks::{HookTurn, InboundEvent, TurnState};
+use capstan_protocol::{Content, SessionId, StreamEvent};
 
 use crate::TurnError;
 
@@ -31,6 +31,8 @@ pub struct StageInput {
     pub prompt: PromptContent,
     /// The state of the turn.
     pub state: TurnState,
+    /// The turn, for the handles of its hooks.
+    pub hook_turn: HookTurn,
 }
 
 /// Receives stream events as they occur.
@@ -50,10 +52,10 @@ pub struct StageReport<R> {
 }
 
 /// Result of a model stage.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum StageOutcome {
     /// An output.
-    Output(String),
+    Output(Content),
     /// The runner explicitly sends no reply.
     Silent,
     /// Neither a plugin nor the built-in runner produced an output.

@@ -1,19 +1,21 @@
 //! Pipeline of a turn, stage by stage.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use capstan_hooks::args::{
-    BuildPromptArgs, DispatchMessage, DispatchOutboundArgs, ErrorReport, ErrorStage, LoadStateArgs, ModelText,
-    NoticeRequest, PromptContent, RenderOutboundArgs, SaveStateArgs, TurnFailure,
+    BuildPromptArgs, DispatchMessage, DispatchOutboundArgs, ErrorReport, ErrorStage, LoadStateArgs, ModelContent,
+    ModelText, NoticeRequest, PromptContent, RenderOutboundArgs, SaveStateArgs, TurnFailure,
 };
 use capstan_hooks::points::{
     BuildPrompt, DispatchOutbound, LoadState, RenderOutbound, RenderedOutbound, RunModel, SaveState,
 };
-use capstan_hooks::{HookError, HookRuntime, InboundEvent, TurnState};
-use capstan_protocol::{Content, OutboundMessage, SessionId, StreamEvent};
+use capstan_hooks::{HookError, HookRuntime, HookTurn, InboundEvent, TurnState};
+use capstan_protocol::{Content, FailureCode, JsonObject, OutboundMessage, PluginName, SessionId, StreamEvent};
 use futures::FutureExt as _;
 
 use crate::lifespan::close_lifespan;
@@ -27,18 +29,21 @@ pub struct TurnPipeline<S> {
     hooks: HookRuntime,
     stage: S,
     workspace: Arc<str>,
+    /// Plugins that set another workspace, each of which is warned about once.
+    workspace_overriders: Mutex<HashSet<PluginName>>,
 }
 
 /// Output of a model stage that succeeded.
 struct StageOutput {
     text: ModelText,
+    content: ModelContent,
     silent: bool,
 }
 
 impl<S: ModelStage> TurnPipeline<S> {
     /// Creates a pipeline over these hooks, for a workspace.
     pub fn new(hooks: HookRuntime, stage: S, workspace: &str) -> Self {
-        Self { hooks, stage, workspace: Arc::from(workspace) }
+        Self { hooks, stage, workspace: Arc::from(workspace), workspace_overriders: Mutex::default() }
     }
 
     /// Processes one event, and closes its lifespan. An error that no stage handles is logged, reported to the observers,
@@ -51,7 +56,7 @@ impl<S: ModelStage> TurnPipeline<S> {
         context: &TurnContext<'_, S::Turn>,
     ) -> TurnReport<S::Report> {
         let notice = NoticeRequest::default();
-        let mut report = TurnReport { result: Ok(String::new()), dispatched: Vec::new(), notice: None, run: None };
+        let mut report = TurnReport::started();
         let stages = self.run_stages(&inbound, &session, context, &notice, &mut report);
         let result = AssertUnwindSafe(stages).catch_unwind().await;
         report.result = result.unwrap_or_else(|_| Err(TurnError::crashed("the turn")));
@@ -61,10 +66,11 @@ impl<S: ModelStage> TurnPipeline<S> {
             } else {
                 tracing::error!(%session, code = error.code().as_str(), %error, "turn failed");
             }
-            self.hooks.notify_error(ErrorStage::Turn, error.to_report(), Some(inbound.clone()), &notice).await;
+            let (stage, inbound) = (ErrorStage::Turn, Some(inbound.clone()));
+            self.hooks.notify_error(stage, error.to_report(), inbound, &notice, context.hook_turn).await;
         }
         close_lifespan(&inbound, report.result.as_ref().err()).await;
-        TurnReport { notice: notice.text().map(str::to_owned), ..report }
+        TurnReport { notice: notice.text().map(str::to_owned), effects: context.hook_turn.close(), ..report }
     }
 
     async fn run_stages(
@@ -75,10 +81,12 @@ impl<S: ModelStage> TurnPipeline<S> {
         notice: &NoticeRequest,
         report: &mut TurnReport<S::Report>,
     ) -> Result<String, TurnError> {
-        let state = self.load_state(inbound, session).await?;
-        let prompt = build_prompt(&self.hooks, inbound, session, &state).await?;
-        let input = StageInput { inbound: inbound.clone(), session: session.clone(), prompt, state };
-        let relay = StageEventRelay::new(&self.hooks, inbound, notice, context.reply_target);
+        let hook_turn = context.hook_turn;
+        let state = self.load_state(inbound, session, hook_turn).await?;
+        let prompt = build_prompt(&self.hooks, inbound, session, &state, hook_turn).await?;
+        let (inbound_event, session, hook_turn) = (inbound.clone(), session.clone(), hook_turn.clone());
+        let input = StageInput { inbound: inbound_event, session, prompt, state, hook_turn };
+        let relay = StageEventRelay::new(&self.hooks, &input, notice, context.reply_target);
         let stage_report = self.stage.run(input.clone(), context.turn, &relay).await;
         report.run = stage_report.run;
         let output = self.stage_output(&input, stage_report.outcome, notice).await;
@@ -92,15 +100,35 @@ impl<S: ModelStage> TurnPipeline<S> {
     }
 
     /// Merges the workspace and the maps of all plugins, the lowest priority first, so that the highest wins a key.
-    async fn load_state(&self, inbound: &InboundEvent, session: &SessionId) -> Result<TurnState, TurnError> {
-        let state = TurnState::new();
-        state.set(TurnState::WORKSPACE_KEY, self.workspace.as_ref());
-        let args = LoadStateArgs { message: inbound.clone(), session_id: session.clone() };
+    async fn load_state(
+        &self,
+        inbound: &InboundEvent,
+        session: &SessionId,
+        hook_turn: &HookTurn,
+    ) -> Result<TurnState, TurnError> {
+        let state = TurnState::for_workspace(&self.workspace);
+        let args = LoadStateArgs { message: inbound.clone(), session_id: session.clone(), turn: hook_turn.clone() };
         let loaded = self.hooks.call_all::<LoadState>(&args).await?;
-        for values in loaded.into_iter().rev().filter_map(|answer| answer.value) {
+        for answer in loaded.into_iter().rev() {
+            let Some(values) = answer.value else { continue };
+            self.warn_about_workspace(&answer.plugin, &values);
             state.merge(values);
         }
         Ok(state)
+    }
+
+    /// Logs once that a plugin sets a workspace of its own, which has no effect: tools, files, skills and the tape of the
+    /// turn belong to the workspace of the host.
+    fn warn_about_workspace(&self, plugin: &PluginName, values: &JsonObject) {
+        let is_other = |path: &serde_json::Value| path.as_str() != Some(self.workspace.as_ref());
+        if !values.get(TurnState::WORKSPACE_KEY).is_some_and(is_other) {
+            return;
+        }
+        let mut overriders = self.workspace_overriders.lock().unwrap_or_else(PoisonError::into_inner);
+        if overriders.insert(plugin.clone()) {
+            let key = TurnState::WORKSPACE_KEY;
+            tracing::warn!(%plugin, "load_state sets {key:?}, which is ignored: a host has one workspace");
+        }
     }
 
     async fn stage_output(
@@ -109,11 +137,15 @@ impl<S: ModelStage> TurnPipeline<S> {
         outcome: Result<StageOutcome, TurnError>,
         notice: &NoticeRequest,
     ) -> Result<StageOutput, TurnError> {
-        let output = |text: String, silent| StageOutput { text: ModelText(Arc::from(text)), silent };
+        let output = |content: Content, silent| StageOutput {
+            text: ModelText(Arc::from(content.text())),
+            content: ModelContent(Arc::new(content)),
+            silent,
+        };
         Ok(match outcome? {
-            StageOutcome::Output(text) => output(text, false),
-            StageOutcome::Silent => output(String::new(), true),
-            StageOutcome::NoOutput => output(self.fall_back_to_prompt(input, notice).await, false),
+            StageOutcome::Output(content) => output(content, false),
+            StageOutcome::Silent => output(Content::default(), true),
+            StageOutcome::NoOutput => output(self.fall_back_to_prompt(input, notice).await.into(), false),
         })
     }
 
@@ -138,6 +170,7 @@ impl<S: ModelStage> TurnPipeline<S> {
             message: input.inbound.clone(),
             model_output: text,
             failure: TurnFailure(failure),
+            turn: input.hook_turn.clone(),
         };
         let saved = self.hooks.call_all_despite_failures::<SaveState>(&args).await;
         if let (Err(_), Err(failure)) = (&stage, &saved) {
@@ -152,7 +185,8 @@ impl<S: ModelStage> TurnPipeline<S> {
     async fn fall_back_to_prompt(&self, input: &StageInput, notice: &NoticeRequest) -> String {
         let message: Arc<str> = Arc::from("no plugin produced a model output");
         let error = ErrorReport { detail: Arc::clone(&message), public: message };
-        self.hooks.notify_error(ErrorStage::RunModel, error, Some(input.inbound.clone()), notice).await;
+        let (stage, inbound) = (ErrorStage::RunModel, Some(input.inbound.clone()));
+        self.hooks.notify_error(stage, error, inbound, notice, &input.hook_turn).await;
         let (text, origin) = match input.prompt.0.as_ref() {
             Content::Text(prompt) => (prompt.clone(), "the prompt"),
             Content::Parts(_) => (input.inbound.input.plain_text().to_owned(), "the inbound text"),
@@ -173,6 +207,8 @@ impl<S: ModelStage> TurnPipeline<S> {
             session_id: input.session.clone(),
             state: input.state.clone(),
             model_output: output.text.clone(),
+            model_content: output.content.clone(),
+            turn: input.hook_turn.clone(),
         };
         let batches = self.hooks.call_all::<RenderOutbound>(&args).await?;
         let mut silent = output.silent;
@@ -186,9 +222,10 @@ impl<S: ModelStage> TurnPipeline<S> {
         if silent {
             return Ok(Vec::new());
         }
-        if outbounds.is_empty() && !output.text.trim().is_empty() {
+        let content = &*output.content.0;
+        if outbounds.is_empty() && (content.has_media() || !output.text.trim().is_empty()) {
             self.hooks.trace_fallback::<RenderOutbound>(format!("{:?}, the model output", &*output.text));
-            outbounds.push(OutboundMessage::reply_to(&input.inbound, input.session.clone(), output.text.to_string()));
+            outbounds.push(OutboundMessage::reply_to(&input.inbound, input.session.clone(), content.clone()));
         }
         Ok(outbounds)
     }
@@ -214,8 +251,14 @@ pub async fn build_prompt(
     inbound: &InboundEvent,
     session: &SessionId,
     state: &TurnState,
+    hook_turn: &HookTurn,
 ) -> Result<PromptContent, HookError> {
-    let args = BuildPromptArgs { message: inbound.clone(), session_id: session.clone(), state: state.clone() };
+    let args = BuildPromptArgs {
+        message: inbound.clone(),
+        session_id: session.clone(),
+        state: state.clone(),
+        turn: hook_turn.clone(),
+    };
     let prompt = hooks.call_first::<BuildPrompt>(&args).await?.map(|decision| decision.value);
     if let Some(prompt) = prompt.filter(|prompt| !prompt.is_empty()) {
         return Ok(prompt.into());
@@ -225,10 +268,11 @@ pub async fn build_prompt(
     Ok(Content::from(text).into())
 }
 
-/// Sink of the model stage: collects the text, reports errors to the observers, and passes every event on.
+/// Sink of the model stage: collects the text, reports errors to the observers, and passes on every event that may be shown
+/// before the reply is rendered.
 struct StageEventRelay<'a> {
     hooks: &'a HookRuntime,
-    inbound: &'a InboundEvent,
+    input: &'a StageInput,
     notice: &'a NoticeRequest,
     target: &'a dyn ReplyTarget,
     text: Mutex<String>,
@@ -239,11 +283,28 @@ struct StageEventRelay<'a> {
 impl<'a> StageEventRelay<'a> {
     fn new(
         hooks: &'a HookRuntime,
-        inbound: &'a InboundEvent,
+        input: &'a StageInput,
         notice: &'a NoticeRequest,
         target: &'a dyn ReplyTarget,
     ) -> Self {
-        Self { hooks, inbound, notice, target, text: Mutex::default(), is_finished: AtomicBool::new(false) }
+        Self { hooks, input, notice, target, text: Mutex::default(), is_finished: AtomicBool::new(false) }
+    }
+
+    /// The part of an event that a channel may show during the turn. Where a plugin renders the reply, the text of the model
+    /// is not the reply: it may be redacted, translated or silenced, so the channel only gets the rendered messages.
+    fn shown_event<'e>(&self, event: &'e StreamEvent) -> Option<Cow<'e, StreamEvent>> {
+        if !self.hooks.is_implemented::<RenderOutbound>() {
+            return Some(Cow::Borrowed(event));
+        }
+        match event {
+            StreamEvent::Text { .. } | StreamEvent::Reasoning { .. } => None,
+            StreamEvent::Final { ok, .. } => Some(Cow::Owned(StreamEvent::Final { text: String::new(), ok: *ok })),
+            StreamEvent::ToolCall { .. }
+            | StreamEvent::ToolResult { .. }
+            | StreamEvent::Usage { .. }
+            | StreamEvent::Waiting { .. }
+            | StreamEvent::Error { .. } => Some(Cow::Borrowed(event)),
+        }
     }
 
     /// Emits a final event for a stage that ended without one, such as a cancelled stage.
@@ -267,11 +328,12 @@ impl StageEventSink for StageEventRelay<'_> {
             StreamEvent::Text { delta } => {
                 self.text.lock().unwrap_or_else(PoisonError::into_inner).push_str(delta);
             }
-            StreamEvent::Error { message } => {
-                let message: Arc<str> = Arc::from(message.as_str());
-                let error = ErrorReport { detail: Arc::clone(&message), public: message };
-                let inbound = Some(self.inbound.clone());
-                self.hooks.notify_error(ErrorStage::RunModel, error, inbound, self.notice).await;
+            StreamEvent::Error { message, code } => {
+                let public = code.as_ref().and_then(FailureCode::public_message);
+                let public = Arc::from(public.as_deref().unwrap_or(message));
+                let error = ErrorReport { detail: Arc::from(message.as_str()), public };
+                let (stage, inbound) = (ErrorStage::RunModel, Some(self.input.inbound.clone()));
+                self.hooks.notify_error(stage, error, inbound, self.notice, &self.input.hook_turn).await;
             }
             StreamEvent::Reasoning { .. }
             | StreamEvent::ToolCall { .. }
@@ -280,7 +342,9 @@ impl StageEventSink for StageEventRelay<'_> {
             | StreamEvent::Waiting { .. } => {}
             StreamEvent::Final { .. } => self.is_finished.store(true, Ordering::Relaxed),
         }
-        self.target.emit(event).await;
+        if let Some(event) = self.shown_event(event) {
+            self.target.emit(&event).await;
+        }
     }
 }
 

@@ -4,7 +4,8 @@ use async_trait::async_trait;
 use capstan_hooks::args::{ErrorReport, ErrorStage};
 use capstan_hooks::points::OnError;
 use capstan_hooks::{
-    BoxError, HookDeadlines, HookRegistrar, HookRuntime, InboundEvent, LifespanHandler, Plugin, Registry, TurnLifespan,
+    BoxError, HookDeadlines, HookRegistrar, HookRuntime, HookTurn, InboundEvent, LifespanHandler, Plugin, Registry,
+    TurnLifespan,
 };
 use capstan_protocol::{Event, OutboundMessage, StreamEvent};
 
@@ -84,7 +85,9 @@ async fn t11_panic_in_a_stage_is_reported_and_the_lifespan_is_closed() {
     lifespan.open().await.unwrap();
     inbound.extensions().insert(lifespan);
     let pipeline = TurnPipeline::new(hooks, PanickingStage, "/workspace");
-    let report = pipeline.process(inbound, "s".into(), &TurnContext { turn: &(), reply_target: &NoTarget }).await;
+    let hook_turn = HookTurn::none();
+    let context = TurnContext { turn: &(), reply_target: &NoTarget, hook_turn: &hook_turn };
+    let report = pipeline.process(inbound, "s".into(), &context).await;
     assert_eq!(report.result, Err(TurnError::crashed("the turn")));
     assert_eq!(*log.lock().unwrap(), ["Turn: the turn crashed", "closed: Some(\"the run failed: the turn crashed\")"]);
 }

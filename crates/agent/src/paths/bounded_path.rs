@@ -46,6 +46,15 @@ impl BoundedPath {
         Self { requested: requested.to_owned(), root: root.to_owned(), relative }
     }
 
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Absolute path with links resolved.
+    pub(super) fn resolved(&self) -> PathBuf {
+        self.root.join(&self.relative)
+    }
+
     pub(crate) fn requested(&self) -> &str {
         &self.requested
     }

@@ -6,6 +6,7 @@
 
 mod bounded_path;
 mod path_bounds;
+mod steering_files;
 
 pub use path_bounds::PathBounds;
 

@@ -11,8 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use capstan_hooks::TurnState;
 use capstan_protocol::ToolSpec;
 
-use crate::paths::PathBounds;
-use crate::skills::{SkillCatalog, SkillDirs};
+use crate::skills::{Skill, SkillCatalog, SkillDirs, SkillOrigin};
 
 /// Instructions that every system prompt starts with.
 const BASE_SYSTEM_PROMPT: &str = "\
@@ -51,23 +50,29 @@ impl SystemPromptBuilder {
         let workspace = state.get(TurnState::WORKSPACE_KEY).and_then(|path| path.as_str().map(PathBuf::from));
         let mut parts = vec![BASE_SYSTEM_PROMPT.to_owned()];
         if let Some(workspace) = workspace {
-            parts.extend(self.read_instructions(&workspace));
+            if self.skill_dirs.rules.is_trusted() {
+                parts.extend(self.read_instructions(&workspace));
+            }
             let catalog = self.skill_dirs.find(&workspace);
             for invalid in &catalog.invalid {
                 let path = invalid.path.display();
                 self.warn_once(&format!("skill {path} is ignored: {}", invalid.reason));
+            }
+            for shadowed in &catalog.shadowed {
+                self.warn_once(&shadowed.to_string());
             }
             parts.extend(list_skills(&catalog));
         }
         parts.join("\n\n")
     }
 
-    /// Reads the workspace's instructions. Symbolic links that leave the workspace are not followed.
+    /// Reads the workspace's instructions. Symbolic links that leave the workspace, or lead to Capstan's own directory, are
+    /// not followed, and known secrets are masked.
     fn read_instructions(&self, workspace: &Path) -> Option<String> {
         if workspace.join(INSTRUCTIONS_FILE).symlink_metadata().is_err() {
             return None;
         }
-        let file = match PathBounds::default().open(workspace, INSTRUCTIONS_FILE) {
+        let file = match self.skill_dirs.rules.bounds().open(workspace, INSTRUCTIONS_FILE) {
             Ok(file) => file,
             Err(error) => {
                 self.warn_once(&format!("workspace instructions in {INSTRUCTIONS_FILE} are ignored: {error}"));
@@ -81,7 +86,8 @@ impl SystemPromptBuilder {
         }
         let is_truncated = bytes.len() as u64 > MAX_INSTRUCTIONS_BYTES;
         bytes.truncate(usize::try_from(MAX_INSTRUCTIONS_BYTES).unwrap_or(usize::MAX));
-        let text = String::from_utf8_lossy(&bytes);
+        let mut text = String::from_utf8_lossy(&bytes).into_owned();
+        self.skill_dirs.rules.secrets.mask_fragment(&mut text);
         let notice = if is_truncated { "\n[truncated; use fs_read for the rest]" } else { "" };
         let text = text.trim();
         (!text.is_empty()).then(|| format!("Workspace instructions from {INSTRUCTIONS_FILE}:\n\n{text}{notice}"))
@@ -98,12 +104,17 @@ impl SystemPromptBuilder {
 
 /// Lists the skills, one per line.
 fn list_skills(catalog: &SkillCatalog) -> Option<String> {
-    let line = |skill: &crate::skills::Skill| {
+    let line = |skill: &Skill| {
         let words: Vec<&str> = skill.description.split_whitespace().collect();
         let description: String = words.join(" ").chars().take(MAX_LISTED_DESCRIPTION_CHARS).collect();
         format!("- {}: {description}", skill.name)
     };
-    let mut lines: Vec<String> = catalog.skills.iter().take(MAX_LISTED_SKILLS).map(line).collect();
+    // The skills of a workspace, however many, do not displace the user's own.
+    let own = catalog.skills.iter().filter(|skill| skill.origin != SkillOrigin::Workspace);
+    let foreign = catalog.skills.iter().filter(|skill| skill.origin == SkillOrigin::Workspace);
+    let mut listed: Vec<&Skill> = own.chain(foreign).take(MAX_LISTED_SKILLS).collect();
+    listed.sort_by(|one, other| one.name.cmp(&other.name));
+    let mut lines: Vec<String> = listed.into_iter().map(line).collect();
     if lines.is_empty() {
         return None;
     }
@@ -133,18 +144,21 @@ mod tests {
     use capstan_protocol::ToolSpec;
 
     use super::{SystemPromptBuilder, append_tools};
+    use crate::InstructionRules;
     use crate::skills::SkillDirs;
 
+    fn trusting_dirs() -> SkillDirs {
+        SkillDirs { rules: InstructionRules::trusted(), ..SkillDirs::default() }
+    }
+
     fn workspace_state(workspace: &std::path::Path) -> TurnState {
-        let state = TurnState::new();
-        state.set(TurnState::WORKSPACE_KEY, workspace.to_str().unwrap());
-        state
+        TurnState::for_workspace(workspace.to_str().unwrap())
     }
 
     #[test]
     fn a06_system_prompt_has_workspace_instructions_and_skills() {
         let workspace = tempfile::tempdir().unwrap();
-        let system = SystemPromptBuilder::new(SkillDirs::default());
+        let system = SystemPromptBuilder::new(trusting_dirs());
         let before = system.build(&workspace_state(workspace.path()));
         assert!(before.starts_with("You are an agent") && before.contains("\n- skill-creator: How to write a skill"));
         assert!(!before.contains("AGENTS.md"));
@@ -159,13 +173,60 @@ mod tests {
         let (workspace, beside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let path = workspace.path().join("AGENTS.md");
         std::fs::write(&path, "x".repeat(100_000)).unwrap();
-        let system = SystemPromptBuilder::new(SkillDirs::default());
+        let system = SystemPromptBuilder::new(trusting_dirs());
         let prompt = system.build(&workspace_state(workspace.path()));
         assert!(prompt.len() < 70_000 && prompt.contains("[truncated; use fs_read"));
         std::fs::remove_file(&path).unwrap();
         std::fs::write(beside.path().join("secret"), "the secret").unwrap();
         symlink(beside.path().join("secret"), &path).unwrap();
         assert!(!system.build(&workspace_state(workspace.path())).contains("the secret"));
+    }
+
+    #[test]
+    fn a06_untrusted_workspace_gives_no_instructions_and_no_skills() {
+        let workspace = tempfile::tempdir().unwrap();
+        let skill = workspace.path().join(".agents/skills/notes");
+        std::fs::create_dir_all(&skill).unwrap();
+        std::fs::write(skill.join("SKILL.md"), "---\nname: notes\ndescription: Notes.\n---\nx\n").unwrap();
+        std::fs::write(workspace.path().join("AGENTS.md"), "Speak softly.\n").unwrap();
+        let prompt = |dirs| SystemPromptBuilder::new(dirs).build(&workspace_state(workspace.path()));
+        let trusted = prompt(trusting_dirs());
+        assert!(trusted.contains("Speak softly.") && trusted.contains("- notes: Notes."), "{trusted}");
+        let untrusted = prompt(SkillDirs::default());
+        assert!(!untrusted.contains("Speak softly.") && !untrusted.contains("notes"), "{untrusted}");
+    }
+
+    #[test]
+    fn x06_instructions_are_masked_and_follow_no_link_into_the_home() {
+        let workspace = tempfile::tempdir().unwrap();
+        let (path, home) = (workspace.path().join("AGENTS.md"), workspace.path().join(".capstan"));
+        std::fs::create_dir(&home).unwrap();
+        std::fs::write(home.join("secrets.toml"), "api_key = 'x'").unwrap();
+        let secrets = capstan_hooks::SecretMasker::new(["sk-0123456789ab".to_owned()]);
+        let rules = InstructionRules { denied: vec![home.clone()], secrets, ..InstructionRules::trusted() };
+        let system = SystemPromptBuilder::new(SkillDirs { rules, user: None });
+        std::fs::write(&path, "Use sk-0123456789ab.").unwrap();
+        assert!(system.build(&workspace_state(workspace.path())).contains("Use [masked]."));
+        std::fs::remove_file(&path).unwrap();
+        symlink(home.join("secrets.toml"), &path).unwrap();
+        assert!(!system.build(&workspace_state(workspace.path())).contains("api_key"));
+    }
+
+    #[test]
+    fn a05_workspace_skills_do_not_displace_the_users_own() {
+        let (workspace, user) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let write_skill = |root: &std::path::Path, name: &str| {
+            let folder = root.join(".agents/skills").join(name);
+            std::fs::create_dir_all(&folder).unwrap();
+            let text = format!("---\nname: {name}\ndescription: Text.\n---\nx\n");
+            std::fs::write(folder.join("SKILL.md"), text).unwrap();
+        };
+        (0..120).for_each(|number| write_skill(workspace.path(), &format!("a{number}")));
+        write_skill(user.path(), "mine");
+        let dirs = SkillDirs { user: Some(user.path().to_owned()), ..trusting_dirs() };
+        let prompt = SystemPromptBuilder::new(dirs).build(&workspace_state(workspace.path()));
+        assert!(prompt.contains("\n- mine: Text.\n- skill-creator: "), "{prompt}");
+        assert!(prompt.contains("\n- and 22 more"), "{prompt}");
     }
 
     #[test]

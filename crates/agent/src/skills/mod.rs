@@ -1,15 +1,15 @@
 //! Skills: instruction files that a model loads when it needs them.
 //!
 //! A skill is a folder with a `SKILL.md`. Skills of the workspace take precedence over the user's, and those over the
-//! built-in ones; of two skills with the same name the first is used. Workspace content is untrusted: sizes and counts
-//! are bounded, names are validated, and symbolic links must not leave the workspace.
+//! built-in ones; of two skills with the same name the first is used. Skills of a workspace are read only if the user
+//! trusts it, and even then sizes and counts are bounded, names are validated, and symbolic links must not leave it.
 
 mod discovery;
 mod front_matter;
 
 use std::path::PathBuf;
 
-pub use discovery::{SkillCatalog, SkillDirs};
+pub use discovery::{ShadowedSkill, SkillCatalog, SkillDirs};
 
 /// Valid skill.
 #[derive(Debug, Clone, PartialEq, Eq)]

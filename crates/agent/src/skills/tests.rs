@@ -29,7 +29,8 @@ impl SkillFixture {
     }
 
     fn discover(&self) -> super::SkillCatalog {
-        SkillDirs { user: Some(self.path("user")) }.find(&self.path("workspace"))
+        SkillDirs { user: Some(self.path("user")), rules: crate::InstructionRules::trusted() }
+            .find(&self.path("workspace"))
     }
 
     fn skill_names(&self) -> Vec<(String, SkillOrigin)> {

@@ -62,14 +62,14 @@ pub(crate) fn built_in_tools(options: &ToolOptions, skills: &SkillDirs) -> Vec<A
         Arc::new(tape::search().with_read_only().with_permissions(tape(TapeAccess::Read))),
         Arc::new(tape::handoff().with_permissions(tape(TapeAccess::Write))),
         Arc::new(tape::anchors().with_read_only().with_permissions(tape(TapeAccess::Read))),
-        Arc::new(tape::reset().with_permissions(tape(TapeAccess::Write))),
+        Arc::new(tape::reset().with_command_only().with_permissions(tape(TapeAccess::Write))),
         Arc::new(artifact::read().with_permissions(artifacts)),
         Arc::new(knowledge::search().with_permissions(knowledge)),
         Arc::new(subagent::subagent().with_permissions(children)),
         Arc::new(skill::tool(skills.clone()).with_read_only()),
-        Arc::new(model::tool().with_permissions(models)),
-        Arc::new(quit::tool().with_read_only()),
-        Arc::new(help::tool().with_read_only().with_permissions(tools)),
+        Arc::new(model::tool().with_command_only().with_permissions(models)),
+        Arc::new(quit::tool().with_command_only().with_read_only()),
+        Arc::new(help::tool().with_command_only().with_read_only().with_permissions(tools)),
     ]
 }
 

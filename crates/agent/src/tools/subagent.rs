@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use capstan_hooks::contracts::{ChildRunCall, FnTool, ToolContext, ToolEffect};
-use capstan_protocol::{AllowList, ToolOutput};
+use capstan_hooks::contracts::{ChildRunCall, FnTool, ToolContext, ToolEffect, ToolError};
+use capstan_protocol::{AllowList, ModelId, ToolOutput};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -16,23 +16,30 @@ struct SubagentArgs {
     prompt: String,
     /// Tools the subagent may call, such as `fs.read`; all of yours by default.
     tools: Option<Vec<String>>,
+    /// Model of the subagent, as provider:name; yours by default.
+    model: Option<String>,
     /// Maximum number of steps, deducted from yours.
     max_steps: Option<u32>,
     /// Maximum number of tokens, deducted from yours.
     max_tokens: Option<u64>,
     /// Time limit in seconds.
     timeout_seconds: Option<u64>,
+    /// Add the subagent's whole work to this conversation when it completes; by default only its answer is.
+    merge_back: Option<bool>,
 }
 
 pub(super) fn subagent() -> FnTool {
     let description = "Delegates a task to a subagent, which works on it with the same tools and a context of its own, and \
         returns its final answer. Several calls in one step run concurrently.";
     let subagent = typed_tool("subagent", description, |arguments: SubagentArgs, context: ToolContext| async move {
+        let model = arguments.model.as_deref().map(str::parse::<ModelId>).transpose();
         let call = ChildRunCall {
+            model: model.map_err(|error| ToolError::new(error.to_string()))?,
             tools: arguments.tools.map_or(AllowList::All, AllowList::only),
             max_steps: arguments.max_steps,
             max_tokens: arguments.max_tokens,
             timeout: arguments.timeout_seconds.map(Duration::from_secs),
+            merge_back: arguments.merge_back.unwrap_or_default(),
             ..ChildRunCall::new(arguments.prompt)
         };
         let outcome = context.api.runs.child(call).await.map_err(to_tool_error)?;

@@ -1,7 +1,7 @@
 //! `tape.info`, `tape.search`, `tape.handoff`, `tape.anchors`, `tape.reset`: tools for the session's own tape.
 
-use capstan_hooks::contracts::{FnTool, TapeEntry, ToolContext};
-use capstan_protocol::{JsonObject, ToolOutput};
+use capstan_hooks::contracts::{FnTool, TapeEntry, ToolContext, ToolError};
+use capstan_protocol::{JsonObject, ToolOutput, escape_line};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -12,6 +12,10 @@ use super::typed_tool::{NoArguments, to_tool_error, typed_tool};
 const DEFAULT_SEARCH_ENTRIES: usize = 10;
 /// Number of anchors listed by default.
 const DEFAULT_LISTED_ANCHORS: usize = 20;
+/// Beginnings of the names of anchors that the host adds itself.
+const RESERVED_ANCHOR_PREFIXES: [&str; 2] = ["session/", "auto_handoff/"];
+/// Maximum length of the name of an anchor.
+const MAX_ANCHOR_NAME_CHARS: usize = 200;
 /// Maximum length of an entry's excerpt in search results.
 const SEARCH_EXCERPT_CHARS: usize = 300;
 
@@ -63,14 +67,15 @@ struct TapeHandoffArgs {
     name: String,
     /// Summary for the next phase.
     summary: Option<String>,
-    /// Additional state, as an object.
+    /// Additional state, as an object; fields: `task`, `decisions`, `open_questions`, `files`, `next_steps`.
     state: Option<JsonObject>,
 }
 
 pub(super) fn handoff() -> FnTool {
-    let description = "Starts a new phase: writes an anchor with what the next phase must know. \
-        The context starts at the anchor; everything before it stays searchable.";
+    let description = "Starts a new phase: writes an anchor with what the next phase must know: the task, decisions, \
+        open questions, files and next steps. The context starts at the anchor; everything before it stays searchable.";
     typed_tool("tape.handoff", description, |arguments: TapeHandoffArgs, context: ToolContext| async move {
+        check_anchor_name(&arguments.name)?;
         let mut state = arguments.state.unwrap_or_default();
         if let Some(summary) = arguments.summary {
             state.insert("summary".to_owned(), json!(summary));
@@ -78,6 +83,22 @@ pub(super) fn handoff() -> FnTool {
         context.api.tape.handoff(&arguments.name, state).await.map_err(to_tool_error)?;
         Ok(ToolOutput::ok(format!("anchor added: {}", arguments.name)))
     })
+}
+
+/// Refuses names that could be taken for an anchor of the host, or for more than a name where anchors are listed.
+fn check_anchor_name(name: &str) -> Result<(), ToolError> {
+    let lowercase = name.trim().to_lowercase();
+    if RESERVED_ANCHOR_PREFIXES.iter().any(|prefix| lowercase.starts_with(prefix)) {
+        return Err(ToolError::new(format!("anchors named {name:?} are added by the host alone; choose another name")));
+    }
+    if escape_line(name) != name {
+        return Err(ToolError::new("the name of an anchor must be one line of visible characters"));
+    }
+    if name.chars().count() > MAX_ANCHOR_NAME_CHARS {
+        let message = format!("the name of an anchor is limited to {MAX_ANCHOR_NAME_CHARS} characters");
+        return Err(ToolError::new(message));
+    }
+    Ok(())
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -120,4 +141,21 @@ pub(super) fn reset() -> FnTool {
             "the conversation was reset"
         }))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_anchor_name;
+
+    #[test]
+    fn x06_anchor_of_a_model_cannot_imitate_one_of_the_host() {
+        let reserved = ["session/start", "auto_handoff/context_overflow", " Session/Start", "AUTO_HANDOFF/x"];
+        let hidden = ["a\nb", "a\rb", "a\u{2028}b", "a\u{202e}b", "a\u{1b}[2J"];
+        for name in reserved.into_iter().chain(hidden).chain([&*"x".repeat(201)]) {
+            assert!(check_anchor_name(name).is_err(), "{name:?}");
+        }
+        for name in ["phase-1", "después/数据", "sessions", "my session/start"] {
+            assert!(check_anchor_name(name).is_ok(), "{name:?}");
+        }
+    }
 }

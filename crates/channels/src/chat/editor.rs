@@ -2,7 +2,7 @@
 
 use unicode_segmentation::UnicodeSegmentation as _;
 
-use super::escape::strip_escapes;
+use super::escape::EscapeStripper;
 use super::key_input::KeyInput;
 use super::styled_line::grapheme_columns;
 
@@ -88,7 +88,9 @@ impl MessageEditor {
     /// Handles an editing key. Returns false for keys that do not concern the text.
     pub fn press(&mut self, key: &KeyInput) -> bool {
         match key {
-            KeyInput::Character(character) => self.insert(&strip_escapes(character.encode_utf8(&mut [0; 4]))),
+            KeyInput::Character(character) => {
+                self.insert(&EscapeStripper::for_input().push(character.encode_utf8(&mut [0; 4])));
+            }
             KeyInput::Paste(text) => self.insert(&sanitize_paste(text)),
             KeyInput::NewLine => self.insert("\n"),
             KeyInput::Backspace => self.delete(self.left_of_cursor()..self.cursor),
@@ -239,7 +241,7 @@ impl MessageEditor {
 /// Pasted text with normalised line ends and without terminal control sequences. Tabs are kept.
 fn sanitize_paste(text: &str) -> String {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
-    text.split('\t').map(strip_escapes).collect::<Vec<_>>().join("\t")
+    text.split('\t').map(|part| EscapeStripper::for_input().push(part)).collect::<Vec<_>>().join("\t")
 }
 
 /// Byte offset of the grapheme with this index, or the end of the text.

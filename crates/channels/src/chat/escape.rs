@@ -1,10 +1,16 @@
 //! Removal of terminal control sequences from text written by models and tools.
 
-/// Removes escape sequences, control characters and bidirectional formatting from a stream of text. The state is kept
-/// between chunks, so sequences split over several chunks are removed too.
+use capstan_protocol::{HiddenCharDetector, push_escape};
+
+/// Removes escape sequences and control characters from a stream of text, and shows other hidden characters, such as
+/// controls of the writing direction, as their escapes. The state is kept between chunks, so sequences split over several
+/// chunks are removed too.
 #[derive(Debug, Clone, Default)]
 pub struct EscapeStripper {
     state: EscapeState,
+    detector: HiddenCharDetector,
+    /// Remove hidden characters instead of showing them.
+    removes_hidden: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,6 +28,11 @@ enum EscapeState {
 }
 
 impl EscapeStripper {
+    /// Stripper for text that a user enters, in which an escape would become part of the message.
+    pub(super) fn for_input() -> Self {
+        Self { detector: HiddenCharDetector::after_visible_text(), removes_hidden: true, ..Self::default() }
+    }
+
     /// Displayable part of the next chunk. Tabs become spaces; line ends are kept.
     pub fn push(&mut self, chunk: &str) -> String {
         let mut shown = String::with_capacity(chunk.len());
@@ -45,10 +56,12 @@ impl EscapeStripper {
             (EscapeState::Text, '\u{90}' | '\u{98}' | '\u{9d}' | '\u{9e}' | '\u{9f}')
             | (EscapeState::Escape, ']' | 'P' | 'X' | '^' | '_') => EscapeState::StringCommand,
             (EscapeState::Text, character) => {
+                let is_hidden = self.detector.is_hidden(character);
                 match character {
                     '\t' => shown.push_str("    "),
-                    character if character.is_control() || is_invisible_format_char(character) => {}
-                    character => shown.push(character),
+                    character if !is_hidden => shown.push(character),
+                    character if character.is_control() || self.removes_hidden => {}
+                    character => push_escape(character, shown),
                 }
                 EscapeState::Text
             }
@@ -68,14 +81,6 @@ impl EscapeStripper {
 /// Displayable part of a complete text.
 pub fn strip_escapes(text: &str) -> String {
     EscapeStripper::default().push(text)
-}
-
-/// True for invisible characters that change how others are displayed, and could make a text look like a different one.
-fn is_invisible_format_char(character: char) -> bool {
-    matches!(
-        character,
-        '\u{061c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}'
-    )
 }
 
 /// Writer for a terminal: passes on the displayable part of the text, see [`strip_escapes`].
@@ -114,8 +119,16 @@ mod tests {
         assert_eq!(strip_escapes("\u{1b}]0;title\u{7}x\u{1b}]8;;http://a\u{1b}\\link\u{1b}]8;;\u{1b}\\y"), "xlinky");
         assert_eq!(strip_escapes("\u{9b}2Jx\u{9d}0;t\u{9c}y\u{1b}(Bz\u{1b}cw"), "xyzw");
         assert_eq!(strip_escapes("a\r\nb\u{8}c\u{7f}\td"), "a\nbc    d");
-        assert_eq!(strip_escapes("safe\u{202e}gnp.exe"), "safegnp.exe");
+        assert_eq!(strip_escapes("safe\u{202e}gnp.exe"), r"safe\u{202e}gnp.exe");
         assert_eq!(strip_escapes("你好 👨\u{200d}👩\u{200d}👧 é"), "你好 👨\u{200d}👩\u{200d}👧 é");
+    }
+
+    #[test]
+    fn x06_hidden_characters_are_shown_in_output_and_removed_from_input() {
+        let hidden = "a\u{200b}\u{ad}\u{2060}\u{3164}\u{e0041}b";
+        assert_eq!(strip_escapes(hidden), r"a\u{200b}\xad\u{2060}\u{3164}\u{e0041}b");
+        assert_eq!(EscapeStripper::for_input().push(hidden), "ab");
+        assert_eq!(EscapeStripper::for_input().push("\u{200d}"), "\u{200d}", "typed after an emoji");
     }
 
     #[test]

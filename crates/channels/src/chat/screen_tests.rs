@@ -229,7 +229,8 @@ fn c01_ctrl_c_clears_the_line_and_quits_only_when_pressed_twice_on_an_empty_one(
 
 #[test]
 fn a08_reason_and_remaining_delay_of_a_retry_are_shown_until_it_starts() {
-    let waiting = || StreamEvent::Waiting { reason: "it answered 429,\nslow down".to_owned(), seconds: 3.5 };
+    let waiting =
+        || StreamEvent::Waiting { reason: "it answered 429,\nslow down".to_owned(), seconds: 3.5, code: None };
     let mut chat = ScreenHarness::new(80, 20);
     chat.send("hello").event(waiting()).advance(1000);
     assert!(chat.render().contains("ctrl-c cancels · retry in 3s: it answered 429, slow down"), "{}", chat.render());

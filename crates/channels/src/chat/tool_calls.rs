@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use capstan_protocol::{ToolCall, ToolOutput};
+use capstan_protocol::{ToolCall, ToolOutput, escape_line};
 
 use super::call_summary::summarize_arguments;
 use super::escape::strip_escapes;
@@ -41,7 +41,7 @@ struct StoredOutput {
 impl ToolCallLog {
     /// Records the start of a call.
     pub(super) fn start_call(&mut self, call: &ToolCall, now: Duration) {
-        let title = StyledLine::styled(strip_escapes(&call.function.name), TextStyle::Strong);
+        let title = StyledLine::styled(escape_line(&call.function.name), TextStyle::Strong);
         let summary = summarize_arguments(&call.function.arguments);
         let title = if summary.is_empty() { title } else { title.with_text(format!("  {summary}"), TextStyle::Plain) };
         self.running.push(RunningCall { id: call.id.clone(), title, started_at: now });
@@ -59,7 +59,7 @@ impl ToolCallLog {
         let position = self.running.iter().position(|running| running.id == id);
         let (title, started_at) = match position.map(|position| self.running.remove(position)) {
             Some(running) => (running.title, running.started_at),
-            None => (StyledLine::styled(strip_escapes(name), TextStyle::Strong), now),
+            None => (StyledLine::styled(escape_line(name), TextStyle::Strong), now),
         };
         self.finished_count += 1;
         let text = stored_text(&output.text());

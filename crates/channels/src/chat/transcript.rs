@@ -180,7 +180,7 @@ impl Transcript {
                 self.push_rows(rows);
             }
             StreamEvent::Usage { usage } => self.usage = Some(self.usage.take().unwrap_or_default().plus(&usage)),
-            StreamEvent::Waiting { reason, seconds } => {
+            StreamEvent::Waiting { reason, seconds, .. } => {
                 let delay = Duration::try_from_secs_f64(seconds).unwrap_or_default();
                 self.retry_wait =
                     Some((strip_escapes(&reason).lines().collect::<Vec<_>>().join(" "), now.saturating_add(delay)));

@@ -339,12 +339,16 @@ async fn x03_reading_pauses_while_the_output_is_not_read_and_resumes_afterwards(
     wire.wait_ended().await.unwrap();
 }
 
-/// Writer that blocks until the test ends.
-struct BlockedWriter(std::sync::mpsc::Receiver<()>);
+/// Writer that reports its first write, and blocks until the test ends.
+struct BlockedWriter {
+    entered: std::sync::mpsc::Sender<()>,
+    blocked: std::sync::mpsc::Receiver<()>,
+}
 
 impl std::io::Write for BlockedWriter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let _ended = self.0.recv();
+        let _ended = self.entered.send(());
+        let _ended = self.blocked.recv();
         Ok(bytes.len())
     }
 
@@ -356,9 +360,10 @@ impl std::io::Write for BlockedWriter {
 #[tokio::test(start_paused = true)]
 async fn x03_stalled_reader_does_not_delay_the_end_of_a_stopped_channel() {
     let (_guard, blocked) = std::sync::mpsc::channel();
+    let (entered, is_writing) = std::sync::mpsc::channel();
     let line = json!({"id": 1, "session": "a", "text": "hello"}).to_string();
-    let streams =
-        StdioStreams { input: Box::new(std::io::Cursor::new(line)), output: Box::new(BlockedWriter(blocked)) };
+    let output = Box::new(BlockedWriter { entered, blocked });
+    let streams = StdioStreams { input: Box::new(std::io::Cursor::new(line)), output };
     let stdio = StdioChannel::new(streams, Options { max_line_bytes: TEST_LINE_LIMIT_BYTES });
     let (sender, mut submitted) = mpsc::unbounded_channel();
     let channel_task = tokio::spawn({
@@ -366,6 +371,8 @@ async fn x03_stalled_reader_does_not_delay_the_end_of_a_stopped_channel() {
         async move { stdio.start(Arc::new(RecordingGateway(sender))).await }
     });
     let event = submitted.recv().await.unwrap();
+    // The paused time must not pass before the thread of the writer has begun.
+    is_writing.recv().unwrap();
     let outcome = Outcome::Replied { text: "unread".to_owned() };
     let reply =
         ChannelReply { event, session: "a".into(), outcome, run_id: None, messages: Vec::new(), is_duplicate: false };

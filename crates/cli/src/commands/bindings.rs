@@ -3,7 +3,7 @@
 use capstan_host::{EventResolver, HostError, ResolvedEvent};
 use capstan_policy::BindingStore;
 use capstan_policy::bindings::{BindingChoice, UnreadableBinding};
-use capstan_protocol::{Binding, BindingId, Clock, ErrorCode, Event, EventFilter, EventOrigin, SessionId};
+use capstan_protocol::{Binding, BindingId, Clock, Descriptor, ErrorCode, Event, EventFilter, EventOrigin, SessionId};
 use capstan_tape::TapeAddress;
 use clap::Subcommand;
 use serde::Serialize;
@@ -74,7 +74,9 @@ async fn execute(home: &HomeTapes<'_>, command: BindingsCommand) -> Result<(), C
     let system = TapeAddress { workspace: workspace.clone(), session: capstan_host::SYSTEM_SESSION.into() };
     let hooks = home.context.build_hooks();
     let channels = builder::provided_channels(&hooks);
-    let bindings = BindingStore::new(home.tapes()?.clone(), Clock::system(), system).with_channels(channels.clone());
+    let bindings = BindingStore::new(home.tapes()?.clone(), Clock::system(), system)
+        .with_channels(channels.clone())
+        .with_model_providers(capstan_host::model_provider_names(&hooks));
     let runners = runners::known_runners(home.context);
     match command {
         BindingsCommand::List { json } => list(&bindings, json).await,
@@ -100,7 +102,7 @@ async fn execute(home: &HomeTapes<'_>, command: BindingsCommand) -> Result<(), C
         BindingsCommand::DryRun { file, json } => {
             let max_message_bytes = home.context.config.max_message_bytes;
             let resolver = EventResolver { hooks, channels, workspace_id: workspace, max_message_bytes };
-            let report = DryRunReport::new(&resolver, &bindings, read_sent_event(&file)?).await?;
+            let report = DryRunReport::new(&resolver, &bindings, &runners, read_sent_event(&file)?).await?;
             if json { print_json(&report) } else { print_lines(report.to_lines()) }
         }
     }
@@ -117,12 +119,28 @@ struct DryRunReport {
 
 impl DryRunReport {
     /// Resolves an event like the intake of a host, and explains the choice of its binding.
-    async fn new(resolver: &EventResolver, bindings: &BindingStore, event: Event) -> Result<Self, CommandError> {
+    async fn new(
+        resolver: &EventResolver,
+        bindings: &BindingStore,
+        runners: &[Descriptor],
+        event: Event,
+    ) -> Result<Self, CommandError> {
         let ResolvedEvent { inbound, session, failure } = resolver.resolve(&event.into()).await?;
         if let Some(failure) = failure {
             return Err(HostError::from(failure).into());
         }
-        let choice = bindings.dry_run(&inbound).await?;
+        let mut choice = bindings.dry_run(&inbound).await?;
+        if let Some(binding_id) = &choice.binding_id {
+            let runner_id = bindings.get(binding_id).await?.runner_id;
+            let runner = runners.iter().find(|runner| runner.id == runner_id);
+            if !inbound.is_message() && runner.is_some_and(|runner| !runner.capabilities.event_context) {
+                choice.reason.extend([
+                    "; its runner ",
+                    runner_id.as_str(),
+                    " serves messages only (no event_context), so nothing is done about it",
+                ]);
+            }
+        }
         Ok(Self { choice, session_id: session, origin: inbound.origin() })
     }
 
@@ -155,6 +173,10 @@ fn format_binding(binding: &Binding) -> String {
         let filters: Vec<String> = binding.filters.iter().map(format_filter).collect();
         line.extend(["  if ", &filters.join(" and ")]);
     }
+    if !binding.runner_config.is_empty() {
+        line.extend(["  config ", &json!(binding.runner_config).to_string()]);
+    }
+    line.extend(binding.timeout_seconds.map(|seconds| format!("  timeout {seconds}s")));
     replace_control_chars(&line)
 }
 

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use super::{CommandContext, print, print_json};
+use super::{CommandContext, print, print_json, replace_control_chars};
 use crate::{CommandError, builder};
 
 #[derive(Subcommand)]
@@ -18,7 +18,8 @@ pub(crate) enum ConfigCommand {
 pub(crate) fn run(context: &CommandContext<'_>, command: &ConfigCommand) -> Result<(), CommandError> {
     let ConfigCommand::Show { json } = *command;
     let settings = context.config.list_settings();
-    for line in context.config.unprovided_channels(&builder::provided_channels(&context.build_hooks())) {
+    let channels = builder::provided_channels(&context.build_hooks());
+    for line in context.config.unprovided_channels(&channels).into_iter().chain(context.config.unknown_plugins()) {
         stderr_line!("warning: {line}");
     }
     if json {
@@ -28,7 +29,7 @@ pub(crate) fn run(context: &CommandContext<'_>, command: &ConfigCommand) -> Resu
     let values: Vec<&str> = settings.iter().map(|setting| setting.value.as_deref().unwrap_or("-")).collect();
     let value_width = values.iter().map(|value| value.chars().count()).max().unwrap_or_default();
     for (setting, value) in settings.iter().zip(values) {
-        print(&format!("{:width$}  {value:value_width$}  {}", setting.key, setting.origin))?;
+        print(&replace_control_chars(&format!("{:width$}  {value:value_width$}  {}", setting.key, setting.origin)))?;
     }
     print(&format!("{:width$}  {}", "home", context.config.home.display()))
 }

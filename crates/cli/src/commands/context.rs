@@ -1,19 +1,20 @@
 //! Arguments and state shared by the commands.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use capstan_channels::{CliChannel, CliPrinter};
-use capstan_hooks::{HookDeadlines, HookRuntime};
+use capstan_hooks::HookRuntime;
 use clap::Args;
 
-use crate::config::{Config, ConfigSources};
+use crate::config::Config;
 use crate::{Capstan, CommandError, builder};
 
 #[derive(Args)]
 pub(crate) struct WorkspaceFlag {
     /// Workspace directory [default: current directory]
     // Needs its own id: as a global flag it would share the id of any argument named `path`.
-    #[arg(id = "workspace", long, value_name = "DIR", global = true)]
+    #[arg(id = "workspace", short = 'w', long, value_name = "DIR", global = true)]
     pub(crate) path: Option<PathBuf>,
 }
 
@@ -36,15 +37,15 @@ pub(crate) fn parse_name(text: &str) -> Result<String, String> {
 
 /// The distribution, the configuration and the workspace a command runs with.
 pub(crate) struct CommandContext<'a> {
-    pub(crate) capstan: &'a Capstan,
+    pub(crate) capstan: &'a Arc<Capstan>,
     pub(crate) config: Config,
     pub(crate) workspace: PathBuf,
 }
 
 impl<'a> CommandContext<'a> {
-    pub(crate) fn load(capstan: &'a Capstan, workspace: &WorkspaceFlag) -> Result<Self, CommandError> {
+    pub(crate) fn load(capstan: &'a Arc<Capstan>, workspace: &WorkspaceFlag) -> Result<Self, CommandError> {
         let workspace = builder::resolve_workspace(workspace.path.as_deref())?;
-        let config = Config::load(ConfigSources::from_process(&workspace)?)?;
+        let config = capstan.command_config(&workspace)?;
         for name in config.unknown_variables() {
             stderr_line!("warning: {name} does not match any setting (`capstan config show` lists them)");
         }
@@ -53,7 +54,7 @@ impl<'a> CommandContext<'a> {
 
     /// Registers the hooks, for commands that run no turn.
     pub(crate) fn build_hooks(&self) -> HookRuntime {
-        self.capstan.build_hooks(&self.config, &CliChannel::new(CliPrinter::silent()), HookDeadlines::default())
+        self.capstan.build_hooks(&self.config, &CliChannel::new(CliPrinter::silent()))
     }
 }
 

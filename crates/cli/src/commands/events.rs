@@ -1,7 +1,6 @@
 //! `capstan events`.
 
 use capstan_channels::{CliChannel, CliPrinter};
-use capstan_hooks::HookDeadlines;
 use capstan_host::{Host, IncomingEvent};
 use capstan_protocol::{ErrorCode, Event};
 use clap::Subcommand;
@@ -10,6 +9,7 @@ use serde_json::Value;
 use super::CommandContext;
 use super::document::InputDocument;
 use super::serve_one::{PrintMode, check_channel, finish_command, serve_event};
+use super::trust::{TrustQuestion, settle_trust};
 use crate::{CommandError, home};
 
 #[derive(Subcommand)]
@@ -45,7 +45,8 @@ pub(super) fn read_sent_event(file: &str) -> Result<Event, CommandError> {
     Ok(event)
 }
 
-pub(crate) async fn run(context: CommandContext<'_>, command: EventsCommand) -> Result<(), CommandError> {
+pub(crate) async fn run(mut context: CommandContext<'_>, command: EventsCommand) -> Result<(), CommandError> {
+    settle_trust(&mut context, TrustQuestion::Skip)?;
     let input = match command {
         EventsCommand::Send { file } => CliEventInput::Event(Box::new(read_sent_event(&file)?)),
         EventsCommand::Query { file } => {
@@ -53,7 +54,7 @@ pub(crate) async fn run(context: CommandContext<'_>, command: EventsCommand) -> 
         }
     };
     let cli = CliChannel::new(CliPrinter::silent());
-    let hooks = context.capstan.build_hooks(&context.config, &cli, HookDeadlines::default());
+    let hooks = context.capstan.build_hooks(&context.config, &cli);
     if let CliEventInput::Event(event) = &input
         && let Some(channel) = &event.delivery.output_channel
     {

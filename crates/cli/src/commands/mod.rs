@@ -9,7 +9,7 @@ mod document;
 pub(crate) mod events;
 pub(crate) mod hooks;
 pub(crate) mod onboard;
-mod plugin;
+pub(crate) mod outbox;
 pub(crate) mod run;
 pub(crate) mod runners;
 pub(crate) mod runs;
@@ -20,21 +20,21 @@ pub(crate) mod skills;
 pub(crate) mod state;
 pub(crate) mod store;
 pub(crate) mod tape;
+pub(crate) mod trust;
 mod unique_keys;
 
 pub(crate) use context::{CommandContext, WorkspaceFlag};
-pub(crate) use plugin::run_plugin_command;
 
 use std::sync::Arc;
 
 use capstan_hooks::HookRuntime;
 use capstan_hooks::points::ProvideTapeStore;
 use capstan_host::HostError;
-use capstan_protocol::{Timestamp, truncate_chars};
+use capstan_protocol::{Timestamp, escape_line, truncate_chars};
 use capstan_tape::TapeStore;
 
 use crate::CommandError;
-use crate::output::{print, print_json, print_lines};
+use crate::output::{print, print_json, print_json_lines, print_lines};
 use context::parse_name;
 
 /// The command that starts a long-running host, as quoted in hints.
@@ -43,9 +43,10 @@ const SERVE_COMMAND_EXAMPLE: &str = "capstan serve --channel NAME";
 /// Maximum length of an entry or event shown on one line.
 const MAX_LINE_CHARS: usize = 160;
 
-/// Replaces control characters, because text from a tape must not control the terminal.
+/// Shows a text on one line. Line ends and tabs become spaces; hidden characters are shown as escapes, because text from a
+/// tape must neither control the terminal nor hide there.
 fn replace_control_chars(line: &str) -> String {
-    line.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
+    escape_line(&line.replace(['\n', '\r', '\t'], " "))
 }
 
 /// Truncates a text to [`MAX_LINE_CHARS`], with an ellipsis.

@@ -3,12 +3,13 @@
 use std::io::Read as _;
 
 use capstan_channels::{CliChannel, CliPrinter};
-use capstan_hooks::HookDeadlines;
 use capstan_host::{Host, IncomingEvent};
 use capstan_protocol::{ActorRef, ErrorCode, Event, EventId, SessionId};
 use clap::Args;
 
 use super::serve_one::{PrintMode, check_channel, finish_command, serve_event};
+use super::tape::find_fork_session;
+use super::trust::{TrustQuestion, settle_trust};
 use super::{CommandContext, WorkspaceFlag, parse_name};
 use crate::{CommandError, home};
 
@@ -19,6 +20,9 @@ pub(crate) struct RunArgs {
     /// Session to continue [default: CHANNEL:CHAT]
     #[arg(long, value_name = "ID", value_parser = parse_name)]
     session_id: Option<String>,
+    /// Fork to continue, created with `capstan tape fork`; the turn reads its parent too and writes to the fork
+    #[arg(long, value_name = "FORK", conflicts_with = "session_id", value_parser = parse_name)]
+    tape: Option<String>,
     /// Channel of the message and of the reply
     #[arg(long, value_name = "NAME", default_value = "cli")]
     channel: String,
@@ -38,10 +42,16 @@ pub(crate) struct RunArgs {
     pub(crate) json: bool,
 }
 
-pub(crate) async fn run(context: CommandContext<'_>, arguments: RunArgs) -> Result<(), CommandError> {
-    let event = build_event(&context, &arguments)?;
+pub(crate) async fn run(mut context: CommandContext<'_>, arguments: RunArgs) -> Result<(), CommandError> {
+    // A program reads the JSON, and the standard input may be the message.
+    let can_ask = !arguments.json && arguments.message != "-";
+    settle_trust(&mut context, if can_ask { TrustQuestion::Ask } else { TrustQuestion::Skip })?;
+    let mut event = build_event(&context, &arguments)?;
+    if let Some(fork) = &arguments.tape {
+        event.session_id = Some(find_fork_session(&context, fork).await?);
+    }
     let cli = CliChannel::new(if arguments.json { CliPrinter::silent() } else { CliPrinter::standard() });
-    let hooks = context.capstan.build_hooks(&context.config, &cli, HookDeadlines::default());
+    let hooks = context.capstan.build_hooks(&context.config, &cli);
     check_channel(&hooks, &event.source)?;
     let (store, owner) = home::open_store_and_lock(&context.config)?;
     let options = context.capstan.host_options(&context.config, context.workspace, owner);
@@ -69,7 +79,7 @@ fn build_event(context: &CommandContext<'_>, arguments: &RunArgs) -> Result<Even
         event.event_id = EventId::new(id);
     }
     event.session_id = arguments.session_id.as_deref().map(SessionId::new);
-    event.actor = Some(ActorRef { id: arguments.sender_id.clone(), name: None });
+    event.actor = Some(ActorRef { id: arguments.sender_id.clone(), name: None, kind: None });
     Ok(event)
 }
 

@@ -5,6 +5,7 @@ use capstan_host::RunnerRegistry;
 use capstan_policy::BindingError;
 use capstan_protocol::{Descriptor, RunnerId};
 use clap::Subcommand;
+use serde::Serialize;
 
 use super::{CommandContext, print_json, print_lines, replace_control_chars};
 use crate::CommandError;
@@ -41,11 +42,26 @@ pub(crate) fn run(context: &CommandContext<'_>, command: RunnersCommand) -> Resu
         RunnersCommand::List { json: false } => print_lines(runners.iter().map(format_runner)),
         RunnersCommand::Show { runner } => {
             if let Some(found) = runners.iter().find(|known| known.id.as_str() == runner) {
-                return print_json(found);
+                return print_json(&RunnerDetails { descriptor: found, warnings: warnings(found) });
             }
             Err(BindingError::unknown_runner(&RunnerId::new(runner), &runners).into())
         }
     }
+}
+
+/// A runner, with what its descriptor lacks.
+#[derive(Serialize)]
+struct RunnerDetails<'a> {
+    #[serde(flatten)]
+    descriptor: &'a Descriptor,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
+
+/// Problems of a descriptor that do not prevent its use.
+pub(super) fn warnings(runner: &Descriptor) -> Vec<String> {
+    let warning = |capability| format!("it asks for permissions of {capability} without declaring that capability");
+    runner.undeclared_capabilities().into_iter().map(warning).collect()
 }
 
 fn format_runner(runner: &Descriptor) -> String {

@@ -4,22 +4,24 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use capstan_channels::{CliChannel, CliPrinter, StdioChannel};
-use capstan_hooks::HookDeadlines;
-use capstan_hooks::contracts::ChannelError;
+use capstan_channels::{CliChannel, StdioChannel};
+use capstan_hooks::HookRuntime;
+use capstan_hooks::contracts::{Channel, ChannelError};
+use capstan_hooks::points::ProvideChannels;
 use capstan_host::Host;
 use capstan_protocol::{ChannelName, ErrorCode};
 use capstan_turn::TurnError;
 use clap::Args;
 
 use super::signals::TerminationSignals;
+use super::trust::{TrustQuestion, settle_trust};
 use super::{CommandContext, WorkspaceFlag};
 use crate::{CommandError, builder, home, output};
 
 #[derive(Args)]
 pub(crate) struct ServeArgs {
-    /// Channel to listen on; required, repeatable. `all` selects every channel that can listen; `!NAME` excludes one
-    /// (alone: all others)
+    /// Channel to listen on; repeatable. `all` selects every channel that can listen; `!NAME` excludes one (alone: all
+    /// others) [default: the setting `enabled_channels`]
     #[arg(long = "channel", value_name = "NAME")]
     channels: Vec<String>,
     #[command(flatten)]
@@ -27,12 +29,18 @@ pub(crate) struct ServeArgs {
 }
 
 /// Serves the selected channels. Prints nothing to standard output, which belongs to the channels.
-pub(crate) async fn serve(context: CommandContext<'_>, arguments: ServeArgs) -> Result<(), CommandError> {
-    let hooks =
-        context.capstan.build_hooks(&context.config, &CliChannel::new(CliPrinter::silent()), HookDeadlines::default());
+pub(crate) async fn serve(mut context: CommandContext<'_>, arguments: ServeArgs) -> Result<(), CommandError> {
+    settle_trust(&mut context, TrustQuestion::Skip)?;
+    let hooks = context.capstan.build_hooks(&context.config, &CliChannel::unattended());
     let provided = builder::provided_channels(&hooks);
-    let names = select_channels(&arguments.channels, &provided)?;
-    for line in context.config.unprovided_channels(&provided) {
+    let listeners = listening_channels(&hooks);
+    let names = if arguments.channels.is_empty() {
+        let selected = select_channels(&context.config.enabled_channels, &provided, &listeners);
+        selected.map_err(|error| CommandError { message: format!("enabled_channels: {}", error.message), ..error })?
+    } else {
+        select_channels(&arguments.channels, &provided, &listeners)?
+    };
+    for line in context.config.unprovided_channels(&provided).into_iter().chain(context.config.unknown_plugins()) {
         stderr_line!("warning: {line}");
     }
     if names.iter().any(|name| name.as_str() == StdioChannel::CHANNEL_NAME) {
@@ -101,11 +109,23 @@ async fn wait_for_channels(host: &Host) -> Vec<ChannelError> {
     failures
 }
 
+/// Channels that can listen: all but the built-in terminal, whose messages come from the command line.
+fn listening_channels(hooks: &HookRuntime) -> Vec<ChannelName> {
+    let name = |channel: &Arc<dyn Channel>| channel.name().to_string();
+    let provided = hooks.collect_provided_with_plugin::<ProvideChannels, Arc<dyn Channel>>(name);
+    let is_builtin = |plugin| hooks.registry().identity(plugin).is_some_and(|identity| identity.is_builtin);
+    let can_listen = |plugin, name: &ChannelName| name.as_str() != CliChannel::CHANNEL_NAME || !is_builtin(plugin);
+    let listening = provided.iter().map(|(plugin, channel)| (plugin, channel.name()));
+    listening.filter(|(plugin, name)| can_listen(plugin, name)).map(|(_, name)| name).collect()
+}
+
 /// Resolves `--channel` arguments: named channels, or all, minus the excluded ones.
-fn select_channels(requested: &[String], provided: &[ChannelName]) -> Result<Vec<ChannelName>, CommandError> {
-    // Messages of the channel `cli` come from the command line.
-    let can_listen = |name: &&ChannelName| name.as_str() != CliChannel::CHANNEL_NAME;
-    let listeners: Vec<&ChannelName> = provided.iter().filter(can_listen).collect();
+fn select_channels(
+    requested: &[String],
+    provided: &[ChannelName],
+    listeners: &[ChannelName],
+) -> Result<Vec<ChannelName>, CommandError> {
+    let listeners: Vec<&ChannelName> = listeners.iter().collect();
     let listed = listeners.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ");
     let (mut included, mut excluded, mut all) = (BTreeSet::new(), BTreeSet::new(), false);
     for name in requested {
@@ -134,7 +154,8 @@ fn select_channels(requested: &[String], provided: &[ChannelName]) -> Result<Vec
     let selected: Vec<ChannelName> = selected.cloned().collect();
     if selected.is_empty() {
         let message = format!("no channel to listen on; available: {listed}");
-        return Err(CommandError::new(ErrorCode::ChannelMissing, message));
+        let hint = "name one with --channel NAME, start every channel with --channel all, or set enabled_channels";
+        return Err(CommandError::new(ErrorCode::ChannelMissing, message).with_hint(hint));
     }
     Ok(selected)
 }
@@ -147,7 +168,7 @@ mod tests {
     fn select_names(requested: &[&str]) -> Result<Vec<String>, String> {
         let requested: Vec<String> = requested.iter().map(|name| (*name).to_owned()).collect();
         let provided = ["cli".into(), "stdio".into(), "telegram".into()];
-        let names = select_channels(&requested, &provided).map_err(|failure| failure.code)?;
+        let names = select_channels(&requested, &provided, &provided[1..]).map_err(|failure| failure.code)?;
         Ok(names.iter().map(ToString::to_string).collect())
     }
 

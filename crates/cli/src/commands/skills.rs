@@ -1,10 +1,11 @@
 //! `capstan skills`.
 
-use capstan_agent::skills::{InvalidSkill, Skill, SkillCatalog};
+use capstan_agent::skills::{InvalidSkill, ShadowedSkill, Skill, SkillCatalog};
 use capstan_protocol::{ErrorCode, ExitClass};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
+use super::trust::untrusted_notice;
 use super::{CommandContext, print, print_json, print_lines, replace_control_chars};
 use crate::CommandError;
 
@@ -35,11 +36,18 @@ pub(crate) enum SkillsCommand {
 }
 
 pub(crate) fn run(context: &CommandContext<'_>, command: SkillsCommand) -> Result<(), CommandError> {
-    let catalog = context.config.tools.skills.find(&context.workspace);
+    let dirs = &context.config.tools.skills;
+    let catalog = dirs.find(&context.workspace);
+    if let Some(notice) = untrusted_notice(&context.config, &context.workspace) {
+        stderr_line!("note: {notice}");
+    }
     match command {
         SkillsCommand::List { json } => list_skills(&catalog, json),
         SkillsCommand::Show { name, json } => {
-            let skill = catalog.skill(&name).ok_or_else(|| unknown_skill_error(&name, &catalog))?;
+            // A user who decides about a workspace can read its skills before.
+            let of_workspace = dirs.find_in_workspace(&context.workspace);
+            let skill = catalog.skill(&name).or_else(|| of_workspace.skill(&name));
+            let skill = skill.ok_or_else(|| unknown_skill_error(&name, &catalog))?;
             if json {
                 return print_json(&skill_to_json(skill, Some(&skill.body)));
             }
@@ -58,16 +66,29 @@ fn list_skills(catalog: &SkillCatalog, json: bool) -> Result<(), CommandError> {
         let (name, origin) = (&skill.name, skill.origin.as_str());
         replace_control_chars(&format!("{name:width$}  {origin:9}  {}", skill.description))
     }))?;
+    report_shadowed(catalog);
     if !catalog.invalid.is_empty() {
         stderr_line!("note: {} invalid; run `capstan skills check` for details", catalog.invalid.len());
     }
     Ok(())
 }
 
+/// Reports skills that are not used because of another one of the same name.
+fn report_shadowed(catalog: &SkillCatalog) {
+    for shadowed in &catalog.shadowed {
+        stderr_line!("warning: {shadowed}");
+    }
+}
+
+fn shadowed_skill_to_json(one: &ShadowedSkill) -> Value {
+    json!({ "name": one.name, "origin": one.origin.as_str(), "replaced_by": one.used.as_str() })
+}
+
 fn check_skills(catalog: &SkillCatalog, json: bool) -> Result<(), CommandError> {
     if json {
         print_json(&json!({
             "valid": catalog.skills.iter().map(|skill| &skill.name).collect::<Vec<_>>(),
+            "shadowed": catalog.shadowed.iter().map(shadowed_skill_to_json).collect::<Vec<_>>(),
             "invalid": catalog.invalid.iter().map(invalid_skill_to_json).collect::<Vec<_>>(),
         }))?;
     } else if catalog.invalid.is_empty() {
@@ -76,6 +97,9 @@ fn check_skills(catalog: &SkillCatalog, json: bool) -> Result<(), CommandError> 
         print_lines(
             catalog.invalid.iter().map(|one| replace_control_chars(&format!("{}: {}", one.path.display(), one.reason))),
         )?;
+    }
+    if !json {
+        report_shadowed(catalog);
     }
     match catalog.invalid.len() {
         0 => Ok(()),

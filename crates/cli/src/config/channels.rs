@@ -10,7 +10,7 @@ use super::ConfigError;
 use super::error::format_suggestion;
 use super::key::{WorkspaceRule, nearest_name};
 use super::layer::ConfigLayers;
-use super::tables::{ConfigTable, NAME_NOT_EMPTY_RULE, TableKey, ValueForm, is_not_empty};
+use super::tables::{ConfigTable, TableKey, ValueForm};
 
 const ADMISSION_FIELD: &str = "admission";
 const DEBOUNCE_FIELD: &str = "debounce_seconds";
@@ -28,11 +28,18 @@ pub(super) static CHANNEL_TABLE: ConfigTable = ConfigTable {
         TableKey::new(ACTIVE_WINDOW_FIELD, ValueForm::Number),
     ],
     required: None,
-    is_valid_name: is_not_empty,
-    name_rule: NAME_NOT_EMPTY_RULE,
+    is_valid_name: is_channel_name,
+    name_rule: CHANNEL_NAME_RULE,
     canonical_name: str::to_owned,
     workspace: WorkspaceRule::Allowed,
 };
+
+/// Validates the name of a channel: one printable line, because it is shown at terminals.
+fn is_channel_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(char::is_control)
+}
+/// Rule of [`is_channel_name`], for error messages.
+const CHANNEL_NAME_RULE: &str = "must not be empty or contain control characters";
 
 /// Maximum of every debounce setting.
 const MAX_DEBOUNCE: Duration = Duration::from_hours(24);

@@ -6,6 +6,7 @@ use capstan_protocol::CodedError;
 
 const UNREADABLE_FILE_HINT: &str =
     "give this user read access to the file and its directory, or use another workspace or home";
+const FOREIGN_OWNER_HINT: &str = "set CAPSTAN_HOME to a directory of your own, or make this user its owner with chown";
 const UNUSABLE_FILE_HINT: &str =
     "replace it by a regular file of at most 1 MiB, or remove it; a link in a workspace must stay inside it";
 const WORKSPACE_FILE_HINT: &str = "the file belongs to the workspace, which an agent can modify: correct or remove it";
@@ -23,6 +24,24 @@ pub enum ConfigError {
     HomeNotDirectory {
         /// Path of the home.
         path: String,
+    },
+    /// The home or a file in it belongs to another user.
+    #[error("refused to use {path}: it belongs to user {owner}, who could read or change what you do with it")]
+    #[code(HomeInsecure, hint = Some(FOREIGN_OWNER_HINT))]
+    ForeignOwner {
+        /// Path of the home or the file.
+        path: String,
+        /// Numeric id of its owner.
+        owner: u32,
+    },
+    /// Other users may write the home or a file in it.
+    #[error("refused to use {path}: other users may write it (mode {mode:03o})")]
+    #[code(HomeInsecure)]
+    SharedWrite {
+        /// Path of the home or the file.
+        path: String,
+        /// Its permission bits.
+        mode: u32,
     },
     /// A file cannot be read.
     #[error("cannot read {path}: {detail}")]

@@ -3,11 +3,15 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use capstan_protocol::JsonObject;
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use serde_json::Value;
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike};
+
+use super::{CONFIG_FILE, SECRETS_FILE};
 
 /// Applies settings to the text of a configuration file. Keeps everything else, including comments; `null` removes a setting.
 pub(crate) fn edit_toml(text: &str, settings: &JsonObject) -> Result<String, toml_edit::TomlError> {
@@ -71,6 +75,20 @@ fn to_toml(value: &Value) -> Option<toml_edit::Value> {
     })
 }
 
+/// Temporary files of [`write_private_file`] that dead processes left in a folder. They may hold secrets.
+pub(crate) fn find_abandoned_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_abandoned = |name: &str| {
+        let process = [CONFIG_FILE, SECRETS_FILE].iter().find_map(|file| {
+            let number = name.strip_prefix('.')?.strip_prefix(file)?.strip_prefix('.')?;
+            Pid::from_raw(number.parse().ok()?)
+        });
+        process.is_some_and(|process| test_kill_process(process) == Err(Errno::SRCH))
+    };
+    let abandoned = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_abandoned));
+    abandoned.map(|entry| entry.path()).collect()
+}
+
 /// Replaces a file atomically with one that only its owner may read.
 pub(crate) fn write_private_file(path: &Path, text: &str) -> io::Result<()> {
     // Write through links, because users may keep their configuration elsewhere.
@@ -106,7 +124,7 @@ mod tests {
 
     use serde_json::json;
 
-    use super::{edit_toml, write_private_file};
+    use super::{edit_toml, find_abandoned_files, write_private_file};
 
     #[test]
     fn h02_edit_changes_only_the_given_settings() {
@@ -128,5 +146,18 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file remains");
+    }
+
+    #[test]
+    fn x06_temporary_files_of_dead_processes_are_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        let (dead, living) = (ended.id(), std::process::id());
+        let names = [format!(".secrets.toml.{dead}"), format!(".config.toml.{living}"), ".secrets.toml.bak".to_owned()];
+        for name in &names {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        assert_eq!(find_abandoned_files(folder.path()), [folder.path().join(&names[0])]);
     }
 }

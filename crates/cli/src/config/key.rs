@@ -56,11 +56,7 @@ pub const CONFIG_KEYS: &[ConfigKey] = &[
         workspace: Forbidden,
         ..plain_key("reasoning", None, "reasoning effort of the model: none, low, medium, high")
     },
-    plain_key(
-        "model_timeout_seconds",
-        Some("300"),
-        "maximum wait for the first part of a model's reply, and between parts",
-    ),
+    limit_key("model_timeout_seconds", "300", "maximum wait for the first part of a model's reply, and between parts"),
     limit_key("model_retries", "3", "maximum retries of a model call that failed before its first output"),
     limit_key("max_steps", "50", "maximum number of steps of a run"),
     ConfigKey { workspace: LowerOnly, ..plain_key("max_tokens", None, "maximum number of tokens of a reply") },
@@ -87,16 +83,27 @@ pub const CONFIG_KEYS: &[ConfigKey] = &[
     limit_key("action_timeout_seconds", "60", "timeout of a platform action of a channel"),
     limit_key("tool_timeout_seconds", "600", "timeout of a tool call"),
     limit_key("spill_bytes", "32768", "maximum size of a tool result that is not stored as an artifact"),
-    plain_key("max_message_bytes", Some("1048576"), "maximum size of a message"),
+    limit_key("max_message_bytes", "1048576", "maximum size of a message"),
     limit_key("run_timeout_seconds", "3600", "timeout of a run"),
-    plain_key("session_wait_seconds", Some("60"), "maximum wait for a session that another process works on"),
-    plain_key("session_queue", Some("64"), "maximum number of queued messages of a session"),
+    limit_key("cancel_grace_seconds", "2", "time for a cancelled run to yield its last results"),
+    limit_key("session_wait_seconds", "60", "maximum wait for a session that another process works on"),
+    plain_key(
+        "delivery_stale_after",
+        Some("86400"),
+        "seconds after which an unsent message is held for the operator; 0: never",
+    ),
+    limit_key("session_queue", "64", "maximum number of queued messages of a session"),
     ConfigKey {
         workspace: LowerOnly,
         ..plain_key("max_active_turns", None, "maximum number of turns at a time, by default up to 1000")
     },
     plain_key("message_context", Some("true"), "origin and time of each message in the prompt"),
-    plain_key("stop_grace_seconds", Some("30"), "time for running turns to finish when serving stops"),
+    limit_key("stop_grace_seconds", "30", "time for running turns to finish when serving stops"),
+    ConfigKey {
+        workspace: Forbidden,
+        is_list: true,
+        ..plain_key("enabled_channels", Some("all"), "channels that `capstan serve` listens on: names, all, !NAME")
+    },
     ConfigKey {
         workspace: Forbidden,
         ..plain_key("tape_store", Some("sqlite"), "storage of tape entries: sqlite or jsonl")
@@ -119,7 +126,7 @@ pub const CONFIG_KEYS: &[ConfigKey] = &[
     ConfigKey { workspace: Forbidden, secret: true, ..plain_key("web_proxy", None, "HTTP proxy of web.fetch") },
     ConfigKey {
         workspace: Forbidden,
-        ..plain_key("trust_workspace", Some("false"), "permission of the workspace to set every key")
+        ..plain_key("trust_workspace", Some("false"), "trust in every workspace: its settings, AGENTS.md and skills")
     },
 ];
 

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use super::key::{WorkspaceRule, find_key, nearest_name};
+use super::plugins::{PLUGIN_TABLE, PluginSetting, PluginSettings};
 use super::tables::{CONFIG_TABLES, ConfigTable, TableSetting};
+use super::url_secrets::{mask_url_secrets, url_secrets};
 use super::{CONFIG_KEYS, ConfigError, SettingListing, file_reader, models};
 
 /// Prefix of settings in the environment.
@@ -15,7 +17,7 @@ const ENV_PREFIX: &str = "CAPSTAN_";
 const NON_SETTING_VARIABLES: &[&str] = &["CAPSTAN_HOME", "CAPSTAN_LOG"];
 
 /// Replacement for secrets in output.
-const CONFIG_SECRET_MASK: &str = "********";
+pub(super) const CONFIG_SECRET_MASK: &str = "********";
 
 /// Origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +38,7 @@ pub enum SettingOrigin {
 
 impl SettingOrigin {
     /// Checks if the author of the workspace controls the value.
-    fn is_workspace(&self) -> bool {
+    pub(super) fn is_workspace(&self) -> bool {
         matches!(self, Self::WorkspaceFile(_) | Self::DotEnv(_))
     }
 
@@ -60,6 +62,7 @@ impl fmt::Display for SettingOrigin {
 #[derive(Debug, Clone, Default)]
 pub(super) struct ConfigLayer {
     values: BTreeMap<String, (String, SettingOrigin)>,
+    plugins: Vec<PluginSetting>,
     unknown: Vec<String>,
 }
 
@@ -68,14 +71,14 @@ impl ConfigLayer {
         let values = CONFIG_KEYS
             .iter()
             .filter_map(|key| Some((key.name.to_owned(), (key.default?.to_owned(), SettingOrigin::Default))));
-        Self { values: values.collect(), unknown: Vec::new() }
+        Self { values: values.collect(), ..Self::default() }
     }
 
     /// Settings of the conventional provider variables.
     pub(super) fn from_provider_variables(environment: &[(String, String)]) -> Self {
         let settings = models::provider_variable_settings(environment).into_iter();
         let values = settings.map(|(key, value, name)| (key, (value, SettingOrigin::ProviderVariable(name))));
-        Self { values: values.collect(), unknown: Vec::new() }
+        Self { values: values.collect(), ..Self::default() }
     }
 
     /// Settings of a TOML file of the home; none if it does not exist.
@@ -106,6 +109,10 @@ impl ConfigLayer {
             text.parse().map_err(|error: toml::de::Error| malformed(describe_toml_error(text, &error)))?;
         let mut layer = Self::default();
         for (key, value) in table {
+            if key == PLUGIN_TABLE {
+                layer.plugins = PluginSetting::from_file_table(&name, value, &origin(path.to_owned()))?;
+                continue;
+            }
             if let Some(table) = CONFIG_TABLES.into_iter().find(|table| table.name == key) {
                 for (setting, text) in table.parse_file_table(&name, value)? {
                     layer.values.insert(setting.to_string(), (text, origin(path.to_owned())));
@@ -113,7 +120,11 @@ impl ConfigLayer {
                 continue;
             }
             let Some(known) = find_key(&key) else {
-                let names = CONFIG_KEYS.iter().map(|key| key.name).chain(CONFIG_TABLES.map(|table| table.name));
+                let names = CONFIG_KEYS
+                    .iter()
+                    .map(|key| key.name)
+                    .chain(CONFIG_TABLES.map(|table| table.name))
+                    .chain([PLUGIN_TABLE]);
                 let nearest = nearest_name(&key, names).map(str::to_owned);
                 return Err(ConfigError::UnknownKey { path: name, key, nearest });
             };
@@ -164,6 +175,10 @@ impl ConfigLayer {
         for (name, value) in variables {
             let Some(key) = name.strip_prefix(ENV_PREFIX) else { continue };
             let key = key.to_lowercase();
+            if let Some(setting) = PluginSetting::from_variable(&key, &value, origin(&name)) {
+                layer.plugins.extend((!value.is_empty()).then_some(setting));
+                continue;
+            }
             let table_key = TableSetting::from_variable(&key).map(|setting| setting.to_string());
             let key = table_key.or_else(|| find_key(&key).map(|key| key.name.to_owned()));
             match key {
@@ -199,22 +214,6 @@ fn describe_parse_error<E: fmt::Display + 'static>(error: &E) -> String {
     }
 }
 
-/// The password in a URL, if the value is a URL with one.
-fn url_password(value: &str) -> Option<&str> {
-    let (_, rest) = value.split_once("://")?;
-    let host = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
-    let (_, password) = host.rsplit_once('@')?.0.split_once(':')?;
-    Some(password)
-}
-
-/// Masks the password in a value that is a URL.
-pub(super) fn mask_password(value: &str) -> String {
-    match url_password(value) {
-        Some(password) => value.replacen(&format!(":{password}@"), &format!(":{CONFIG_SECRET_MASK}@"), 1),
-        None => value.to_owned(),
-    }
-}
-
 /// A setting of a layer.
 pub(super) struct LayerValue<'a> {
     pub(super) key: &'a str,
@@ -226,13 +225,15 @@ pub(super) struct LayerValue<'a> {
 #[derive(Debug, Clone)]
 pub(super) struct ConfigLayers {
     layers: Vec<ConfigLayer>,
+    plugins: PluginSettings,
     unknown: Vec<String>,
 }
 
 impl ConfigLayers {
     pub(super) fn new(layers: Vec<ConfigLayer>) -> Self {
         let unknown = layers.iter().flat_map(|layer| layer.unknown.clone()).collect();
-        Self { layers, unknown }
+        let plugins = layers.iter().flat_map(|layer| layer.plugins.clone()).collect();
+        Self { layers, plugins: PluginSettings::new(plugins), unknown }
     }
 
     /// Effective value of a setting, with its origin.
@@ -254,11 +255,28 @@ impl ConfigLayers {
     /// model that this layer or the ones below select: a later layer that selects another model must not redirect the key
     /// to that model's provider.
     pub(super) fn provider_value<'a>(&'a self, own: &'a str, plain: &'a str, provider: &str) -> Option<LayerValue<'a>> {
-        let layers = self.layers.iter().enumerate().rev();
-        layers.into_iter().find_map(|(index, layer)| {
+        self.provider_values(&[own], plain, provider).pop()
+    }
+
+    /// Effective values of several settings of a provider that form one: those of the highest layer that sets any of
+    /// them, by the rules of [`provider_value`](Self::provider_value).
+    pub(super) fn provider_values<'a>(
+        &'a self,
+        own: &[&'a str],
+        plain: &'a str,
+        provider: &str,
+    ) -> Vec<LayerValue<'a>> {
+        for (index, layer) in self.layers.iter().enumerate().rev() {
             let get = |key: &'a str| layer.values.get(key).map(|(value, origin)| LayerValue { key, value, origin });
-            get(own).or_else(|| get(plain).filter(|_| self.model_provider(index) == Some(provider)))
-        })
+            let mut values: Vec<LayerValue<'a>> = own.iter().filter_map(|key| get(key)).collect();
+            if values.is_empty() && self.model_provider(index) == Some(provider) {
+                values.extend(get(plain));
+            }
+            if !values.is_empty() {
+                return values;
+            }
+        }
+        Vec::new()
     }
 
     /// Provider of the model selected by the layers up to this index.
@@ -284,17 +302,19 @@ impl ConfigLayers {
     pub(super) fn invalid_error(&self, key: &str, reason: &str) -> ConfigError {
         let (value, origin) = self.find(key).map(|(v, o)| (v.to_owned(), o.to_string())).unwrap_or_default();
         let is_secret = find_key(key).is_some_and(|key| key.secret);
-        let value = if is_secret { "...".to_owned() } else { mask_password(&value) };
+        let value = if is_secret { "...".to_owned() } else { mask_url_secrets(&value) };
         ConfigError::Invalid { key: key.to_owned(), value, origin, reason: reason.to_owned() }
     }
 
-    /// Applies the [`WorkspaceRule`] of each key, unless the user trusts the workspace.
-    pub(super) fn check_trust(&self) -> Result<(), ConfigError> {
+    /// Checks if the user's own settings trust every workspace.
+    pub(super) fn trusts_every_workspace(&self) -> bool {
         let values = self.layers.iter().rev().filter_map(|layer| layer.values.get("trust_workspace"));
         let trust = values.into_iter().find(|(_, origin)| !origin.is_workspace());
-        if trust.is_some_and(|(value, _)| value == "true") {
-            return Ok(());
-        }
+        trust.is_some_and(|(value, _)| value == "true")
+    }
+
+    /// Applies the [`WorkspaceRule`] of each key, for a workspace that is not trusted.
+    pub(super) fn check_workspace_rules(&self) -> Result<(), ConfigError> {
         let plain =
             CONFIG_KEYS.iter().filter(|key| key.workspace == WorkspaceRule::Forbidden).map(|key| key.name.to_owned());
         let tables = CONFIG_TABLES.into_iter().filter(|table| table.workspace == WorkspaceRule::Forbidden);
@@ -304,6 +324,10 @@ impl ConfigLayers {
             if let Some((_, origin)) = values.into_iter().find(|(_, origin)| origin.is_workspace()) {
                 return Err(ConfigError::Untrusted { key, origin: origin.to_string() });
             }
+        }
+        let mut plugins = self.layers.iter().flat_map(|layer| &layer.plugins);
+        if let Some(setting) = plugins.find(|setting| setting.origin().is_workspace()) {
+            return Err(ConfigError::Untrusted { key: setting.full_name(), origin: setting.origin().to_string() });
         }
         CONFIG_KEYS
             .iter()
@@ -356,8 +380,9 @@ impl ConfigLayers {
                 secrets.push(value.clone());
             }
             secrets.extend(TableSetting::parse(key).into_iter().flat_map(|setting| setting.secrets(value)));
-            secrets.extend(url_password(value).map(str::to_owned));
+            secrets.extend(url_secrets(value));
         }
+        secrets.extend(self.plugins.secrets());
         secrets
     }
 
@@ -366,13 +391,27 @@ impl ConfigLayers {
         let listing = |key: String, secret: bool| match self.find(&key) {
             None => SettingListing { key, value: None, origin: "not set".to_owned() },
             Some((value, origin)) => {
-                let value = if secret { CONFIG_SECRET_MASK.to_owned() } else { mask_password(value) };
+                let setting = TableSetting::parse(&key);
+                let value = match setting.filter(|_| !secret) {
+                    _ if secret => CONFIG_SECRET_MASK.to_owned(),
+                    Some(setting) => setting.mask(value),
+                    None => mask_url_secrets(value),
+                };
                 SettingListing { key, value: Some(value), origin: origin.to_string() }
             }
         };
         let plain = CONFIG_KEYS.iter().map(|key| listing(key.name.to_owned(), key.secret));
         let table_settings = CONFIG_TABLES.into_iter().flat_map(|table| self.table_settings(table));
-        plain.chain(table_settings.map(|setting| listing(setting.to_string(), setting.is_secret()))).collect()
+        let table_settings = table_settings.map(|setting| listing(setting.to_string(), setting.is_secret()));
+        plain.chain(table_settings).chain(self.plugins.list()).collect()
+    }
+
+    pub(super) fn plugins(&self) -> &PluginSettings {
+        &self.plugins
+    }
+
+    pub(super) fn plugins_mut(&mut self) -> &mut PluginSettings {
+        &mut self.plugins
     }
 
     pub(super) fn unknown_variables(&self) -> &[String] {

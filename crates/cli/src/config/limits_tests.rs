@@ -79,3 +79,18 @@ fn is_run_limit(name: &str) -> bool {
     let is_of_api = name.starts_with("api_") && !["api_key", "api_base"].contains(&name);
     is_of_api || name.starts_with("max_run_") || name.starts_with("result_") || name == "action_timeout_seconds"
 }
+
+#[test]
+fn x06_workspace_may_not_raise_waits_sizes_and_queues() {
+    for setting in [
+        "model_timeout_seconds = 301",
+        "max_message_bytes = 1048577",
+        "session_wait_seconds = 61",
+        "session_queue = 65",
+        "stop_grace_seconds = 31",
+    ] {
+        let raised = ConfigFixture::new().workspace("capstan.toml", setting).load();
+        assert!(matches!(raised, Err(ConfigError::LimitRaised { .. })), "{setting}");
+    }
+    ConfigFixture::new().workspace("capstan.toml", "model_timeout_seconds = 299").load().unwrap();
+}

@@ -19,30 +19,41 @@ mod knowledge;
 mod layer;
 mod limits;
 mod models;
+mod plugins;
 mod tables;
 mod tools;
+mod url_secrets;
+mod workspace_trust;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use capstan_agent::WorkspaceTrust;
 use capstan_hooks::contracts::IntakeOptions;
+use capstan_hooks::{PluginConfig, SecretMasker};
 use capstan_host::RunLimits;
 use capstan_protocol::{ChannelName, ModelId, Reasoning};
 use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
 
 pub use error::ConfigError;
 pub(crate) use file_reader::read_home_file;
-pub(crate) use file_writer::{edit_toml, write_private_file};
+pub(crate) use file_writer::{edit_toml, find_abandoned_files, write_private_file};
 pub use key::{CONFIG_KEYS, ConfigKey};
 pub use knowledge::KnowledgeConfig;
 pub use layer::SettingOrigin;
 pub use models::ProviderConfig;
+pub(crate) use plugins::{PLUGIN_TABLE, is_secret_property};
 pub use tools::ToolConfig;
+pub use workspace_trust::TrustDecision;
+pub(crate) use workspace_trust::{TRUST_FILE, TrustRecord, instruction_files};
 
 use layer::{ConfigLayer, ConfigLayers};
 use limits::{MAX_TIMEOUT_SECONDS, required_in_range};
 
+/// Maximum of `cancel_grace_seconds`: a stop cancels the remaining turns and ends at most five seconds later.
+const MAX_CANCEL_GRACE_SECONDS: u64 = 4;
 /// Settings file of a home.
 pub(crate) const CONFIG_FILE: &str = "config.toml";
 /// Secrets file of a home, separate so that the settings can be shared.
@@ -80,14 +91,20 @@ pub struct Config {
     pub max_message_bytes: usize,
     /// Timeout of a run.
     pub run_timeout: Duration,
+    /// Time for a cancelled run to yield its last results.
+    pub cancel_grace: Duration,
     /// Maximum wait for a session that another process works on.
     pub session_wait: Duration,
+    /// Age from which a message in the outbox is held for the operator; `None`: messages are never held.
+    pub delivery_stale_after: Option<Duration>,
     /// Maximum number of queued messages of a session.
     pub session_queue: usize,
     /// Maximum number of turns that run at the same time; without it the limit of open files decides.
     pub max_active_turns: Option<usize>,
     /// Time for running turns to finish when serving stops.
     pub stop_grace: Duration,
+    /// Channels that `capstan serve` listens on: names, `all`, and `!NAME` to exclude one.
+    pub enabled_channels: Vec<String>,
     /// Intake options that override those of a channel.
     pub intakes: BTreeMap<ChannelName, IntakeOptions>,
     /// Storage of tape entries.
@@ -96,6 +113,8 @@ pub struct Config {
     pub tools: ToolConfig,
     /// Knowledge bases.
     pub knowledge: Vec<KnowledgeConfig>,
+    /// Decision of the user about the workspace.
+    pub trust: TrustDecision,
     layers: ConfigLayers,
     /// Secrets in conventional provider variables.
     provider_variable_secrets: Vec<SecretString>,
@@ -141,16 +160,15 @@ impl ConfigSources {
 impl Config {
     /// Reads and merges all layers. Writes nothing.
     pub fn load(sources: ConfigSources) -> Result<Self, ConfigError> {
-        if sources.home.exists() && !sources.home.is_dir() {
-            return Err(ConfigError::HomeNotDirectory { path: sources.home.display().to_string() });
-        }
+        check_home(&sources.home)?;
         let layers = vec![
             ConfigLayer::from_home_file(&sources.home.join(CONFIG_FILE))?,
             ConfigLayer::from_home_file(&sources.home.join(SECRETS_FILE))?,
             ConfigLayer::from_workspace_file(&sources.workspace, "capstan.toml")?,
             ConfigLayer::from_dotenv(&sources.workspace, ".env")?,
         ];
-        Self::from_layers(sources.home, layers, sources.environment)
+        let trust = TrustRecord::load(&sources.home)?.decision(&sources.workspace);
+        Self::from_layers(sources.home, layers, sources.environment, trust)
     }
 
     /// The configuration of a home whose files have these texts, without a workspace.
@@ -160,13 +178,15 @@ impl Config {
         environment: Vec<(String, String)>,
     ) -> Result<Self, ConfigError> {
         let layer = |(path, text): &(PathBuf, String)| ConfigLayer::from_text(path, text, SettingOrigin::HomeFile);
-        Self::from_layers(home, texts.iter().map(layer).collect::<Result<_, _>>()?, environment)
+        let layers = texts.iter().map(layer).collect::<Result<_, _>>()?;
+        Self::from_layers(home, layers, environment, TrustDecision::Undecided)
     }
 
     fn from_layers(
         home: PathBuf,
         files: Vec<ConfigLayer>,
         environment: Vec<(String, String)>,
+        recorded: TrustDecision,
     ) -> Result<Self, ConfigError> {
         let user = environment.iter().find(|(name, value)| name == "HOME" && !value.is_empty());
         let user = user.map(|(_, folder)| PathBuf::from(folder));
@@ -176,10 +196,13 @@ impl Config {
         layers.extend(files);
         layers.push(ConfigLayer::from_environment(environment));
         let layers = ConfigLayers::new(layers);
-        layers.check_trust()?;
+        let trust = if layers.trusts_every_workspace() { TrustDecision::BySetting } else { recorded };
+        if !trust.is_trusted() {
+            layers.check_workspace_rules()?;
+        }
         check_api_base(&layers)?;
         let model = configured_model(&layers)?;
-        Ok(Self {
+        let mut config = Self {
             home,
             providers: models::load_providers(&layers)?,
             fallback_models: models::load_fallback_models(&layers)?,
@@ -194,14 +217,24 @@ impl Config {
                 "run_timeout_seconds",
                 1..=MAX_TIMEOUT_SECONDS,
             )?),
+            cancel_grace: Duration::from_secs(required_in_range(
+                &layers,
+                "cancel_grace_seconds",
+                0..=MAX_CANCEL_GRACE_SECONDS,
+            )?),
             session_wait: Duration::from_secs(required_in_range(
                 &layers,
                 "session_wait_seconds",
                 0..=MAX_TIMEOUT_SECONDS,
             )?),
+            delivery_stale_after: match required_in_range(&layers, "delivery_stale_after", 0..=MAX_TIMEOUT_SECONDS)? {
+                0 => None,
+                seconds => Some(Duration::from_secs(seconds)),
+            },
             session_queue: layers.required_positive::<u32>("session_queue")? as usize,
             max_active_turns: layers.optional_positive::<u32>("max_active_turns")?.map(|turns| turns as usize),
             stop_grace: Duration::from_secs(required_in_range(&layers, "stop_grace_seconds", 0..=MAX_TIMEOUT_SECONDS)?),
+            enabled_channels: tools::comma_separated(&layers, "enabled_channels"),
             intakes: channels::intakes(&layers)?,
             tape_store: match layers.text("tape_store").as_deref() {
                 Some("sqlite") => TapeStoreKind::Sqlite,
@@ -210,9 +243,17 @@ impl Config {
             },
             tools: ToolConfig::load(&layers, user.as_deref())?,
             knowledge: knowledge::knowledge_bases(&layers, user.as_deref())?,
+            trust,
             layers,
             provider_variable_secrets,
-        })
+        };
+        let rules = &mut config.tools.skills.rules;
+        if trust.is_trusted() {
+            rules.trust = WorkspaceTrust::Trusted;
+        }
+        rules.denied = vec![config.home.clone()];
+        config.tools.skills.rules.secrets = SecretMasker::new(config.secrets());
+        Ok(config)
     }
 
     /// The model in the home's files, even if another layer overrides it.
@@ -236,6 +277,21 @@ impl Config {
         variables.chain(self.layers.secrets()).collect()
     }
 
+    /// Declares the plugins of the distribution, each with the schema of its settings, if it has any.
+    pub(crate) fn declare_plugins(&mut self, schemas: BTreeMap<String, Option<Value>>) {
+        self.layers.plugins_mut().declare(schemas);
+    }
+
+    /// Configuration of a plugin, or the reason why it is not valid.
+    pub(crate) fn plugin_config(&self, plugin: &str, schema: Option<&Value>) -> Result<PluginConfig, String> {
+        self.layers.plugins().config(plugin, schema)
+    }
+
+    /// Warnings about settings of unknown plugins, which have no effect, one line per plugin.
+    pub(crate) fn unknown_plugins(&self) -> Vec<String> {
+        self.layers.plugins().describe_unknown()
+    }
+
     /// All settings with their origin, secrets masked.
     pub fn list_settings(&self) -> Vec<SettingListing> {
         self.layers.list_settings()
@@ -249,6 +305,16 @@ impl Config {
     /// `CAPSTAN_*` variables that match no configuration key.
     pub fn unknown_variables(&self) -> &[String] {
         self.layers.unknown_variables()
+    }
+}
+
+/// Refuses a home that is not a directory, or that another user controls, before anything in it is used. The home may be
+/// missing, and a home that cannot be inspected fails when it is read.
+pub(crate) fn check_home(home: &Path) -> Result<(), ConfigError> {
+    match std::fs::metadata(home) {
+        Ok(found) if !found.is_dir() => Err(ConfigError::HomeNotDirectory { path: home.display().to_string() }),
+        Ok(found) => file_reader::check_access(home, &found),
+        Err(_) => Ok(()),
     }
 }
 

@@ -12,11 +12,13 @@ use serde_json::Value;
 use super::ConfigError;
 use super::error::format_suggestion;
 use super::key::{WorkspaceRule, nearest_name};
-use super::layer::{ConfigLayers, mask_password};
-use super::tables::{ConfigTable, NAME_NOT_EMPTY_RULE, TableKey, ValueForm, is_not_empty};
+use super::layer::{ConfigLayers, LayerValue};
+use super::tables::{ConfigTable, NAME_NOT_EMPTY_RULE, TableKey, ValueForm, is_not_empty, split_list};
+use super::url_secrets::mask_url_secrets;
 
 const WIRE_FIELD: &str = "wire";
 const API_KEY_FIELD: &str = "api_key";
+const API_KEYS_FIELD: &str = "api_keys";
 const API_BASE_FIELD: &str = "api_base";
 const HEADERS_FIELD: &str = "headers";
 const BODY_FIELD: &str = "body";
@@ -28,6 +30,7 @@ pub(super) static PROVIDER_TABLE: ConfigTable = ConfigTable {
     keys: &[
         TableKey::new(WIRE_FIELD, ValueForm::Text),
         TableKey::secret(API_KEY_FIELD, ValueForm::Text),
+        TableKey::secret(API_KEYS_FIELD, ValueForm::List),
         TableKey::new(API_BASE_FIELD, ValueForm::Text),
         // Headers may contain keys.
         TableKey::secret(HEADERS_FIELD, ValueForm::Table),
@@ -68,7 +71,7 @@ pub struct ProviderConfig {
 impl ProviderConfig {
     /// Checks if requests will fail for lack of a key.
     pub fn is_missing_key(&self) -> bool {
-        self.wire.needs_key() && self.settings.api_key.is_none() && self.settings.api_base.is_none()
+        self.wire.needs_key() && self.settings.api_keys.is_empty() && self.settings.api_base.is_none()
     }
 
     /// Scheme, host and port that the key is sent to.
@@ -118,10 +121,11 @@ fn ollama_base_url(host: &str) -> String {
 pub(super) fn stored_secret_names(layers: &ConfigLayers, provider: &str) -> Vec<String> {
     let name = |key| PROVIDER_TABLE.setting_name(provider, key);
     let (key, headers) = (name(API_KEY_FIELD), name(HEADERS_FIELD));
-    let stored = layers.provider_value(&key, API_KEY_FIELD, provider).filter(|value| value.origin.is_home());
-    let stored = stored.map(|value| value.key.to_owned());
+    let keys = name(API_KEYS_FIELD);
+    let stored = layers.provider_values(&[&key, &keys], API_KEY_FIELD, provider).into_iter();
+    let stored = stored.filter(|value| value.origin.is_home()).map(|value| value.key.to_owned());
     let headers = layers.find(&headers).filter(|(_, origin)| origin.is_home()).map(|_| headers.clone());
-    stored.into_iter().chain(headers).collect()
+    stored.chain(headers).collect()
 }
 
 /// Loads all providers: the built-in ones, and those that the configuration adds.
@@ -135,7 +139,7 @@ pub(super) fn load_providers(layers: &ConfigLayers) -> Result<Vec<ProviderConfig
         let lookup = ProviderConfigLookup { layers, name: &name };
         let wire = lookup.wire()?;
         let settings = ProviderOptions {
-            api_key: lookup.api_key(),
+            api_keys: lookup.api_keys(),
             api_base: lookup.api_base()?,
             headers: lookup.headers()?,
             body: lookup.body()?,
@@ -175,17 +179,23 @@ impl ProviderConfigLookup<'_> {
         }
     }
 
-    fn api_key(&self) -> Option<SecretString> {
-        let name = self.setting_name(API_KEY_FIELD);
-        let key = self.layers.provider_value(&name, API_KEY_FIELD, self.name)?.value.to_owned();
-        Some(SecretString::from(key))
+    /// Keys in the order in which they are used: `api_key`, then `api_keys`.
+    fn api_keys(&self) -> Vec<SecretString> {
+        let (key, keys) = (self.setting_name(API_KEY_FIELD), self.setting_name(API_KEYS_FIELD));
+        let values = self.layers.provider_values(&[&key, &keys], API_KEY_FIELD, self.name);
+        let split = |value: LayerValue<'_>| -> Vec<SecretString> {
+            let is_list = value.key == keys;
+            let items = if is_list { split_list(value.value).collect() } else { vec![value.value] };
+            items.into_iter().map(|item| SecretString::from(item.to_owned())).collect()
+        };
+        values.into_iter().flat_map(split).collect()
     }
 
     fn api_base(&self) -> Result<Option<String>, ConfigError> {
         match self.layers.provider_value(&self.setting_name(API_BASE_FIELD), API_BASE_FIELD, self.name) {
             Some(base) if !is_http_address(base.value) => Err(ConfigError::Invalid {
                 key: base.key.to_owned(),
-                value: mask_password(base.value),
+                value: mask_url_secrets(base.value),
                 origin: base.origin.to_string(),
                 reason: ADDRESS_RULE.to_owned(),
             }),

@@ -1,10 +1,47 @@
 use super::{ConfigError, ConfigFixture, write_file};
 
-/// API key sent to a provider.
-fn provider_key(fixture: &ConfigFixture, provider: &str) -> Option<String> {
+/// API keys of a provider, in order.
+fn provider_keys(fixture: &ConfigFixture, provider: &str) -> Vec<String> {
     let config = fixture.load().unwrap();
-    let key = config.provider(provider).unwrap().settings.api_key.clone();
-    key.map(|key| secrecy::ExposeSecret::expose_secret(&key).to_owned())
+    let keys = &config.provider(provider).unwrap().settings.api_keys;
+    keys.iter().map(|key| secrecy::ExposeSecret::expose_secret(key).to_owned()).collect()
+}
+
+/// API key sent to a provider with at most one.
+fn provider_key(fixture: &ConfigFixture, provider: &str) -> Option<String> {
+    let mut keys = provider_keys(fixture, provider);
+    assert!(keys.len() < 2, "{keys:?}");
+    keys.pop()
+}
+
+#[test]
+fn a08_list_of_keys_follows_the_single_key_of_its_layer() {
+    let fixture = ConfigFixture::new().home("[models.openai]\napi_key = 'one'\napi_keys = ['two', 'three']");
+    assert_eq!(provider_keys(&fixture, "openai"), ["one", "two", "three"]);
+    let fixture = fixture.variable("OPENAI_API_KEY", "of-the-shell");
+    assert_eq!(provider_keys(&fixture, "openai"), ["one", "two", "three"], "a file precedes it, as for a single key");
+    let fixture = fixture.variable("CAPSTAN_MODELS__OPENAI__API_KEYS", " four,five, ");
+    assert_eq!(provider_keys(&fixture, "openai"), ["four", "five"], "a later layer replaces all keys");
+    assert_eq!(provider_keys(&fixture, "openai-responses"), ["of-the-shell"]);
+    let plain = fixture.variable("CAPSTAN_MODEL", "openai:x").variable("CAPSTAN_API_KEY", "plain");
+    assert_eq!(provider_keys(&plain, "openai"), ["four", "five"], "within a layer, those of the provider win");
+}
+
+#[test]
+fn x06_each_key_of_a_list_is_masked_and_refused_from_a_workspace() {
+    let fixture = ConfigFixture::new().home("[models.openai]\napi_keys = ['sk-one-0123', ' sk-two-0123']");
+    let fixture = fixture.variable("CAPSTAN_MODELS__OPENAI__API_KEYS", "sk-three-0123, sk-four-0123");
+    let secrets = fixture.load().unwrap().secrets();
+    for key in ["sk-one-0123", "sk-two-0123", "sk-three-0123", "sk-four-0123"] {
+        assert!(secrets.iter().any(|secret| secret == key), "{key}: {secrets:?}");
+    }
+    assert_eq!(fixture.setting("models.openai.api_keys").value.as_deref(), Some("********"));
+    for wrong in ["5", "[5]", "['sk-in-one,sk-in-two']"] {
+        let refused = ConfigFixture::new().home(&format!("[models.openai]\napi_keys = {wrong}")).load().unwrap_err();
+        assert!(refused.to_string().contains("must be a list") && !refused.to_string().contains("sk-"), "{refused}");
+    }
+    let theirs = ConfigFixture::new().workspace(".env", "CAPSTAN_MODELS__OPENAI__API_KEYS=sk-theirs").load();
+    assert!(matches!(theirs, Err(ConfigError::Untrusted { .. })), "{theirs:?}");
 }
 
 /// Base URL of a provider, if not its default.

@@ -8,10 +8,17 @@ use capstan_protocol::JsonObject;
 use serde_json::Value;
 
 use super::key::{WorkspaceRule, nearest_name};
+use super::layer::CONFIG_SECRET_MASK;
+use super::url_secrets::mask_url_secrets;
 use super::{ConfigError, channels, knowledge, models};
 
 /// Separator of the parts of a variable name.
 const VARIABLE_SEPARATOR: &str = "__";
+
+/// Minimum length of a text that is taken for a generated key.
+const MIN_KEY_LEN: usize = 20;
+/// Minimum number of digits of such a text.
+const MIN_KEY_DIGITS: usize = 4;
 
 /// All tables, in the order of `capstan config show`.
 pub(super) const CONFIG_TABLES: [&ConfigTable; 3] =
@@ -55,6 +62,16 @@ pub(super) enum ValueForm {
     Number,
     /// A table, stored as JSON.
     Table,
+    /// A list of strings, separated by commas except in files.
+    List,
+}
+
+/// Rule for lists, for error messages.
+const LIST_RULE: &str = "must be a list of strings without commas";
+
+/// Items of a list, without white space around them.
+pub(super) fn split_list(value: &str) -> impl Iterator<Item = &str> {
+    value.split(',').map(str::trim).filter(|item| !item.is_empty())
 }
 
 impl TableKey {
@@ -72,7 +89,14 @@ impl TableKey {
                 serde_json::to_string(&table).map_err(|error| format!("cannot be read: {error}"))
             }
             (ValueForm::Table, _) => Err("must be a table".to_owned()),
-            (ValueForm::Text | ValueForm::Number, toml::Value::String(text)) => Ok(text),
+            (ValueForm::List, toml::Value::Array(values)) => {
+                let is_item = |value: &toml::Value| value.as_str().is_some_and(|text| !text.contains(','));
+                let items: Vec<&str> = values.iter().filter_map(toml::Value::as_str).collect();
+                let is_valid = values.iter().all(is_item);
+                if is_valid { Ok(items.join(",")) } else { Err(LIST_RULE.to_owned()) }
+            }
+            (ValueForm::Text | ValueForm::Number | ValueForm::List, toml::Value::String(text)) => Ok(text),
+            (ValueForm::List, _) => Err(LIST_RULE.to_owned()),
             (ValueForm::Number, toml::Value::Integer(number)) => Ok(number.to_string()),
             (ValueForm::Number, toml::Value::Float(number)) => Ok(number.to_string()),
             (ValueForm::Number, _) => Err("must be a string or a number".to_owned()),
@@ -125,15 +149,37 @@ impl TableSetting {
 
     /// Parts of the value that must never be shown.
     pub(super) fn secrets(&self, value: &str) -> Vec<String> {
-        let Some(key) = self.table_key().filter(|key| key.secret) else { return Vec::new() };
-        if key.form != ValueForm::Table {
-            return vec![value.to_owned()];
+        let Some(key) = self.table_key() else { return Vec::new() };
+        let object = || serde_json::from_str::<JsonObject>(value).unwrap_or_default();
+        match (key.secret, key.form) {
+            (true, ValueForm::Text | ValueForm::Number) => vec![value.to_owned()],
+            (true, ValueForm::List) => split_list(value).map(str::to_owned).collect(),
+            (true, ValueForm::Table) => {
+                let object = object();
+                let values = object.values().filter_map(Value::as_str);
+                // The key after an authentication scheme, as in `Bearer KEY`, is a secret by itself too.
+                let keys = values.clone().filter_map(|value| Some(value.trim().split_once(' ')?.1.trim()));
+                values.clone().chain(keys).map(str::to_owned).collect()
+            }
+            (false, ValueForm::Table) => {
+                let mut secrets = Vec::new();
+                visit_secret_texts(&mut Value::Object(object()), false, &mut |text| secrets.push(text.clone()));
+                secrets
+            }
+            (false, ValueForm::Text | ValueForm::Number | ValueForm::List) => Vec::new(),
         }
-        let object: JsonObject = serde_json::from_str(value).unwrap_or_default();
-        let values = object.values().filter_map(Value::as_str);
-        // The key after an authentication scheme, as in `Bearer KEY`, is a secret by itself too.
-        let keys = values.clone().filter_map(|value| Some(value.trim().split_once(' ')?.1.trim()));
-        values.clone().chain(keys).map(str::to_owned).collect()
+    }
+
+    /// Value as it may be shown, for a setting that is not secret as a whole.
+    pub(super) fn mask(&self, value: &str) -> String {
+        let is_table = self.table_key().is_some_and(|key| key.form == ValueForm::Table);
+        match serde_json::from_str::<Value>(value).ok().filter(|_| is_table) {
+            Some(mut object) => {
+                visit_secret_texts(&mut object, false, &mut |text| CONFIG_SECRET_MASK.clone_into(text));
+                object.to_string()
+            }
+            None => mask_url_secrets(value),
+        }
     }
 
     fn table_key(&self) -> Option<&'static TableKey> {
@@ -196,6 +242,34 @@ impl ConfigTable {
         }
         Ok(settings)
     }
+}
+
+/// Visits the texts of a value that are secrets by the name of their field, or by their form.
+fn visit_secret_texts(value: &mut Value, is_secret_field: bool, visit: &mut impl FnMut(&mut String)) {
+    match value {
+        Value::String(text) if is_secret_field || has_key_form(text) => visit(text),
+        Value::Array(items) => items.iter_mut().for_each(|item| visit_secret_texts(item, is_secret_field, visit)),
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                visit_secret_texts(field, is_secret_field || is_secret_name(name), visit);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Checks the name of a field for the words that name secrets.
+fn is_secret_name(name: &str) -> bool {
+    let name = name.to_lowercase();
+    ["key", "token", "secret", "password", "passwd", "auth", "credential"].iter().any(|word| name.contains(word))
+}
+
+/// Checks if a text has the form of a generated key: long, without spaces, of letters and digits.
+fn has_key_form(text: &str) -> bool {
+    let is_key_char = |character: char| character.is_ascii_alphanumeric() || "-_.+/=".contains(character);
+    let digits = text.chars().filter(char::is_ascii_digit).count();
+    let letters = text.chars().filter(char::is_ascii_alphabetic).count();
+    text.len() >= MIN_KEY_LEN && text.chars().all(is_key_char) && digits >= MIN_KEY_DIGITS && letters > 0
 }
 
 /// Validates a name that may contain any characters.

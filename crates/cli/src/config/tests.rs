@@ -10,6 +10,8 @@ mod knowledge;
 mod limits;
 #[path = "models_tests.rs"]
 mod models;
+#[path = "plugins_tests.rs"]
+mod plugins;
 
 struct ConfigFixture {
     home: tempfile::TempDir,
@@ -91,6 +93,24 @@ fn x06_password_in_a_url_and_key_in_a_header_are_secrets() {
     let fixture = ConfigFixture::new().home("[models.openai]\nheaders = { Authorization = 'Bearer 5ecret-key' }");
     let secrets = fixture.load().unwrap().secrets();
     assert!(secrets.iter().any(|secret| secret == "5ecret-key"), "also without the scheme");
+}
+
+#[test]
+fn x06_secrets_in_the_query_of_a_url_and_in_a_body_are_known() {
+    let fixture = ConfigFixture::new().home(
+        "model = 'openai:x'\napi_base = 'http://h/v1?api-key=5ecret-of-mine'\n\
+         [models.openai]\nbody = { temperature = 0.2, token = 'of mine', user = 'sk-0123456789abcdef01', \
+         service_tier = 'flex', extra = { list = [{ password = 'pass-of-mine' }] } }",
+    );
+    assert_eq!(fixture.setting("api_base").value.as_deref(), Some("http://h/v1?api-key=********"));
+    let body = fixture.setting("models.openai.body").value.unwrap();
+    assert!(body.contains("0.2") && body.contains("flex"), "{body}");
+    let secrets = fixture.load().unwrap().secrets();
+    for secret in ["5ecret-of-mine", "of mine", "sk-0123456789abcdef01", "pass-of-mine"] {
+        assert!(secrets.iter().any(|known| known == secret), "{secret}");
+        assert!(!body.contains(secret), "{body}");
+    }
+    assert!(!secrets.iter().any(|known| known == "flex"));
 }
 
 #[test]

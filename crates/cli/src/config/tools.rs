@@ -30,14 +30,14 @@ impl ToolConfig {
             allow_paths: absolute_paths(layers, "allow_paths", user)?,
             bash_environment: comma_separated(layers, "bash_environment"),
             web: web::WebOptions { allow_private: allowed_private_hosts(layers)?, proxy: web_proxy(layers)? },
-            skills: SkillDirs { user: user.map(Path::to_owned) },
+            skills: SkillDirs { user: user.map(Path::to_owned), ..SkillDirs::default() },
             message_context: layers.required("message_context")?,
         })
     }
 }
 
 /// Elements of a list, which layers store separated by commas.
-fn comma_separated(layers: &ConfigLayers, key: &str) -> Vec<String> {
+pub(super) fn comma_separated(layers: &ConfigLayers, key: &str) -> Vec<String> {
     let text = layers.text(key).unwrap_or_default();
     text.split(',').map(str::trim).filter(|entry| !entry.is_empty()).map(str::to_owned).collect()
 }

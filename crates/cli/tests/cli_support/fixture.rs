@@ -59,11 +59,31 @@ impl CliFixture {
         self
     }
 
+    /// Trusts the workspace, as `capstan trust` does.
+    pub fn trusted(self) -> Self {
+        self.capstan(&["trust"]).succeeded();
+        self
+    }
+
     /// Writes the home's `config.toml`.
     pub fn config(self, text: &str) -> Self {
         std::fs::create_dir_all(self.home()).expect("the home");
         std::fs::write(self.home().join("config.toml"), text).expect("the home's config.toml");
+        self.make_home_private();
         self
+    }
+
+    /// Removes all permissions of other users from the home, as the binary creates it.
+    pub fn make_home_private(&self) {
+        let mut paths = vec![self.home()];
+        while let Some(path) = paths.pop() {
+            let mode = std::fs::metadata(&path).expect("a path of the home").permissions().mode();
+            let private = std::fs::Permissions::from_mode(mode & 0o700);
+            std::fs::set_permissions(&path, private).expect("the tests own the home");
+            if path.is_dir() {
+                paths.extend(std::fs::read_dir(&path).expect("a folder").map(|entry| entry.expect("a name").path()));
+            }
+        }
     }
 
     /// `CAPSTAN_HOME`.

@@ -56,6 +56,17 @@ impl StdioServer {
         self.write(format!("{line}\n"));
     }
 
+    /// Writes a line; false if the process has ended.
+    pub fn try_send_line(&mut self, line: &Value) -> bool {
+        self.input.as_mut().expect("the input is open").write_all(format!("{line}\n").as_bytes()).is_ok()
+    }
+
+    /// Next line of standard output, if there is one within this time.
+    pub fn try_recv_line(&mut self, timeout: std::time::Duration) -> Option<Value> {
+        let line = self.lines.recv_timeout(timeout).ok()?;
+        Some(serde_json::from_str(&line).unwrap_or_else(|error| panic!("no JSON ({error}): {line}")))
+    }
+
     /// Next line of standard output.
     #[track_caller]
     pub fn recv_line(&mut self) -> Value {

@@ -133,3 +133,33 @@ fn a08_compatible_server_has_its_own_name_headers_and_body_options() {
     let config = format!("model = 'mine:m'\n[models.mine]\nwire = 'anthropic'\napi_base = '{}'\n", other.origin());
     assert_eq!(CliFixture::new().config(&config).capstan(&["run", "hello"]).data(), "hello\n");
 }
+
+#[test]
+fn a08_next_key_is_used_at_once_and_named_by_runs_show_by_its_number() {
+    let refused = ScriptedReply::status(401, r#"{"error": {"message": "revoked: sk-one-0123456789"}}"#);
+    let leak = ScriptedReply::tool_calls([(
+        "call_1",
+        "bash",
+        json!({"cmd": "echo sk-one-\"0123456789\" sk-two-\"0123456789\""}),
+    )]);
+    let server = ScriptedModel::start_blocking(vec![refused, leak, ScriptedReply::text("done")]);
+    let fixture = CliFixture::new()
+        .config("[models.openai]\napi_keys = ['sk-one-0123456789', 'sk-two-0123456789']")
+        .set("CAPSTAN_MODEL", "openai:gpt-5")
+        .set("CAPSTAN_API_BASE", &server.base_url());
+    let run = fixture.capstan(&["run", "go"]).succeeded();
+    assert_eq!(run.stdout, "done\n");
+    let keys = ["one", "two", "two"].map(|name| Some(format!("Bearer sk-{name}-0123456789")));
+    assert_eq!(server.authorization_headers(), keys);
+    let runs = fixture.capstan(&["runs", "list", "--json"]).json();
+    let shown = fixture.capstan(&["runs", "show", runs[0]["run_id"].as_str().unwrap()]).succeeded();
+    assert!(shown.stdout.contains("\"key\":2"), "{}", shown.stdout);
+    let doctor = fixture.capstan(&["doctor"]).succeeded();
+    assert!(doctor.stdout.contains("model openai:gpt-5 with 2 keys"), "{}", doctor.stdout);
+    for output in [run, shown, doctor, fixture.capstan(&["config", "show"]), fixture.capstan(&["tape", "context"])] {
+        let text = output.stdout.clone() + &output.stderr;
+        assert!(!text.contains("sk-one-0123456789") && !text.contains("sk-two-0123456789"), "{output:?}");
+    }
+    let results = serde_json::to_string(&entries_of_kind(&fixture.entries(), "tool_result")).unwrap();
+    assert!(results.contains("[masked] [masked]"), "{results}");
+}

@@ -75,6 +75,7 @@ fn a02_context_overflow_starts_a_fresh_context_once() {
         let server = ScriptedModel::start_blocking(vec![
             ScriptedReply::text("hi"),
             ScriptedReply::context_overflow(),
+            ScriptedReply::text(r#"{"task": "greet", "decisions": ["be brief"]}"#),
             ScriptedReply::text("short now"),
         ]);
         let fixture = fixture_with_model(&server, model);
@@ -84,6 +85,7 @@ fn a02_context_overflow_starts_a_fresh_context_once() {
         assert_eq!(entries_named(&entries, "auto_handoff/context_overflow").len(), 1, "{model}");
         let last = server.requests().pop().unwrap().to_string();
         assert!(last.contains("and a long one") && !last.contains("hello"), "{model}: {last}");
+        assert!(last.contains("be brief"), "{model}: the next request carries the summary: {last}");
         assert_no_violations(&server);
         fixture.assert_undamaged();
     }
@@ -96,6 +98,7 @@ fn a02_fresh_context_lists_finished_tool_calls_so_that_they_are_not_repeated() {
             ScriptedReply::tool_calls([("a", "bash", json!({"cmd": "echo pushed >> pushes.txt"}))]),
             ScriptedReply::tool_calls([("b", "fs_read", json!({"path": "missing.txt"}))]),
             ScriptedReply::context_overflow(),
+            ScriptedReply::text(r#"{"task": "push", "next_steps": ["report"]}"#),
             ScriptedReply::text("all done"),
         ]);
         let fixture = fixture_with_model(&server, model);

@@ -157,6 +157,22 @@ fn x02_a09_host_killed_again_during_recovery_keeps_guarantees() {
 }
 
 #[test]
+fn x02_x04_x07_host_killed_without_lock_files_and_with_few_turns_keeps_guarantees() {
+    let model = scripted_model::start();
+    let kinds = script::turn_kinds();
+    let mut points = commit_points(&kinds, &model);
+    // Each label once: the other test covers every commit.
+    let mut labels = std::collections::BTreeSet::new();
+    points.retain(|point| labels.insert(point.label().to_owned()));
+    let problems = map_parallel(&points, |point| {
+        let kinds = std::slice::from_ref(&kinds[point.kind]);
+        let script = TrialScript { is_constrained: true, ..TrialScript::from_kinds(kinds) };
+        run_script(&script, &[KillPoint::AtCommit(format!("{} after", point.commit))], &model).1
+    });
+    assert_no_problems(&problems.concat(), &model);
+}
+
+#[test]
 fn x02_host_killed_at_random_moments_keeps_guarantees() {
     let model = scripted_model::start();
     let (replacing_agent, with_agent): (Vec<TurnKind>, Vec<TurnKind>) =

@@ -63,6 +63,8 @@ pub struct TrialScript {
     pub replaces_agent: bool,
     /// Tape entries are stored in files.
     pub uses_file_tapes: bool,
+    /// The machine has few resources: turns wait for each other, and the lock files of processes are removed.
+    pub is_constrained: bool,
     pub messages: Vec<ScriptedMessage>,
     pub gates: Vec<ScriptedGate>,
 }
@@ -136,7 +138,7 @@ impl ScriptedMessage {
     pub fn event(&self) -> Event {
         let mut event = Event::message(self.channel, self.chat, self.text.clone());
         event.event_id = EventId::new(self.id.as_str());
-        event.actor = Some(ActorRef { id: "tester".to_owned(), name: None });
+        event.actor = Some(ActorRef { id: "tester".to_owned(), name: None, kind: None });
         if let Some(mode) = self.admission_mode {
             event.metadata.insert(ADMISSION_KEY.to_owned(), json!(mode));
         }
@@ -185,6 +187,7 @@ impl TrialScript {
             title: kinds.iter().map(|kind| kind.title).collect::<Vec<_>>().join(" + "),
             replaces_agent: kinds.iter().any(|kind| kind.replaces_agent),
             uses_file_tapes: false,
+            is_constrained: false,
             messages: vec![ScriptedMessage::new(
                 BYSTANDER_SESSION,
                 BYSTANDER_SESSION,

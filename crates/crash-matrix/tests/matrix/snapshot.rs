@@ -8,7 +8,7 @@ use capstan::protocol::{BlobHash, Event, EventKey, ModelOptions, ModelRequest, T
 use capstan::store::{JsonlTapeStore, SqliteStore};
 use capstan::tape::{
     ContextWindow, DefaultView, Entry, InFlightEvent, InboxRecord, OutboxRecord, OutboxStatus, RunRecord, Store,
-    StoreError, TapeRepository, TapeSlice, View as _, blob_hash, conversation,
+    StoreError, TapeRepository, TapeSlice, blob_hash, conversation,
 };
 use capstan_models::wire;
 use capstan_testing::grammar;

@@ -97,6 +97,9 @@ impl<'a> CrashTrial<'a> {
                 process.wait().expect("a child");
                 continue;
             }
+            if self.script.is_constrained {
+                self.remove_lock_files();
+            }
             self.advance(deaths.len());
             if self.is_finished() {
                 break;
@@ -129,6 +132,10 @@ impl<'a> CrashTrial<'a> {
         if self.script.messages.iter().any(|message| message.for_state_runner) {
             command.env(TrialDir::STATE_RUNNER_VARIABLE, "1");
         }
+        if self.script.is_constrained {
+            // One for the busy session, one for all others.
+            command.env("CAPSTAN_MAX_ACTIVE_TURNS", "2");
+        }
         if self.script.uses_file_tapes {
             command.env("CAPSTAN_TAPE_STORE", "jsonl");
         }
@@ -148,6 +155,15 @@ impl<'a> CrashTrial<'a> {
         let log = File::create(self.log_file(process)).expect("the log of the host");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         command.spawn().expect("the host can be started")
+    }
+
+    /// Removes the lock files of the host, which it creates again, and of its dead predecessors.
+    fn remove_lock_files(&self) {
+        let files = std::fs::read_dir(self.folder.path().join("home/owners"));
+        for file in files.into_iter().flatten().flatten() {
+            // The host may remove or rename it at the same time.
+            let _gone = std::fs::remove_file(file.path());
+        }
     }
 
     fn trace_file(&self, process: usize) -> PathBuf {

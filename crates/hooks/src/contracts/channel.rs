@@ -174,13 +174,23 @@ pub struct PlatformAction {
 }
 
 /// Capabilities of a channel.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChannelCapabilities {
-    /// The channel shows stream events. Other channels only get final messages.
+    /// The channel gets [stream events](Channel::on_stream_event); `false` turns them off. True by default, so that an
+    /// implementation of that method is always called.
     pub streaming: bool,
     /// The sender of a message waits for the reply on a connection that ends with the process. A reply that could not
     /// be delivered on it is stored and returned when the same event is submitted again.
     pub has_waiting_callers: bool,
+    /// The channel sends images and files, which are parts of the content: `image_url`, and `file` with a `data:` URL.
+    /// Other channels get a line of text that names the file instead.
+    pub media: bool,
+}
+
+impl Default for ChannelCapabilities {
+    fn default() -> Self {
+        Self { streaming: true, has_waiting_callers: false, media: false }
+    }
 }
 
 /// Intake of events from a channel.

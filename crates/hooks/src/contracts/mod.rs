@@ -3,6 +3,7 @@
 mod api_call;
 mod channel;
 mod cli_command;
+mod cli_context;
 mod knowledge;
 mod model;
 mod run_api;
@@ -13,19 +14,21 @@ pub use api_call::{ApiReply, ModelResultStream, RunApiBackend, RunApiMethod};
 pub use capstan_protocol::Artifact;
 pub use capstan_protocol::run_api::{
     ApiMethod, ApiRequest, ApiResponse, ArtifactPart, ChildRunCall, ChildRunOutcome, CommandCall, CursorPage,
-    EventLogItem, EventRecord, HistoryMessage, KnowledgeBase, KnowledgePassage, ModelCall, ModelEvent, NewArtifact,
-    PageRequest, RerankCall, RerankScore, RetrieveCall, RetrievedPage, StateEntry, StorageEntry, StoredContent,
-    TapeEntry, TapeSummary, TokenCount,
+    EventLogItem, EventRecord, ForkSummary, HistoryMessage, KnowledgeBase, KnowledgePassage, MessageEvent, ModelCall,
+    ModelDirectory, ModelEvent, NewArtifact, PageRequest, RawPayloadPart, RerankCall, RerankScore, RetrieveCall,
+    RetrievedPage, RunSummary, StateEntry, SteeredMessage, StorageEntry, StoredContent, TapeEntry, TapeSummary,
+    TokenCount,
 };
 pub use channel::{
     Channel, ChannelCapabilities, ChannelError, ChannelErrorKind, ChannelReply, DebounceOptions, Gateway, IntakeError,
     IntakeOptions, PlatformAction,
 };
-pub use cli_command::CliCommand;
+pub use cli_command::{CliCommand, CliInvocation};
+pub use cli_context::{CliContext, CliEnvironment, CommandHost, CommandReply, HostLauncher};
 pub use knowledge::{KnowledgeError, KnowledgeQuery, KnowledgeSource, RetrievedPassages};
 pub use model::{
-    ModelError, ModelErrorKind, ModelProvider, ModelStream, RequestBody, RequestBodyText, RetryObserver, ToolList,
-    collect_api_output, collect_output,
+    CallObserver, KeyPosition, ModelError, ModelErrorKind, ModelProvider, ModelStream, RequestBody, RequestBodyText,
+    ToolList, collect_api_output, collect_output,
 };
 pub use run_api::{
     ArtifactsApi, EventsApi, HistoryApi, KnowledgeApi, ModelsApi, PlatformApi, PromptApi, RunApi, RunsApi, SessionApi,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use capstan_protocol::run_api::ModelEvent;
-use capstan_protocol::{ApiError, ApiErrorCode, CodedError, JsonObject, ModelOutput, ModelRequest};
+use capstan_protocol::{ApiError, ApiErrorCode, CodedError, JsonObject, ModelId, ModelOutput, ModelRequest, Timestamp};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
@@ -31,15 +31,21 @@ pub trait ModelProvider: Send + Sync + 'static {
         None
     }
 
-    /// Like [`stream`](Self::stream), with the recorded text of the [body](Self::request_body), if there is one. Calls
-    /// the observer before each retry delay.
+    /// Like [`stream`](Self::stream), with the recorded text of the [body](Self::request_body), if there is one. Tells
+    /// the observer about retries and keys.
     async fn send_recorded(
         &self,
         request: &ModelRequest,
         _body: Option<RequestBodyText>,
-        _observer: RetryObserver<'_>,
+        _observer: &dyn CallObserver,
     ) -> Result<ModelStream, ModelError> {
         self.stream(request).await
+    }
+
+    /// Fails if a call of this model would fail now without being sent, because every key is cooling down. With
+    /// `can_wait` the call may first wait as long as a retry may.
+    fn check_keys(&self, _model: &ModelId, _can_wait: bool) -> Result<(), ModelError> {
+        Ok(())
     }
 }
 
@@ -153,8 +159,41 @@ impl Serialize for ToolList {
     }
 }
 
-/// Called before each retry of a provider, with the error and the delay.
-pub type RetryObserver<'a> = &'a (dyn Fn(&ModelError, Duration) + Send + Sync);
+/// Observer of one model call. A closure observes the retries alone.
+pub trait CallObserver: Send + Sync {
+    /// Called before each retry delay.
+    fn on_retry(&self, error: &ModelError, delay: Duration);
+
+    /// Called before each attempt by a provider with several keys.
+    fn on_key(&self, _key: KeyPosition) {}
+
+    /// Returns true if a provider with several keys may wait until one of them has cooled down. False if another model
+    /// can answer at once.
+    fn can_wait_for_keys(&self) -> bool {
+        true
+    }
+}
+
+impl<F: Fn(&ModelError, Duration) + Send + Sync> CallObserver for F {
+    fn on_retry(&self, error: &ModelError, delay: Duration) {
+        self(error, delay);
+    }
+}
+
+/// Position of a key in the configured list; the key itself is never shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyPosition {
+    /// Number of the key, starting at 1.
+    pub number: u32,
+    /// Number of keys.
+    pub count: u32,
+}
+
+impl std::fmt::Display for KeyPosition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {}", self.number, self.count)
+    }
+}
 
 /// Events of a model, in order.
 pub type ModelStream = BoxStream<'static, Result<ModelEvent, ModelError>>;
@@ -167,12 +206,20 @@ pub struct ModelError {
     pub kind: ModelErrorKind,
     /// Description of the failure.
     pub message: String,
+    /// Earliest time at which the same call can succeed, if the keys of the provider are cooling down.
+    pub retry_at: Option<Timestamp>,
 }
 
 impl ModelError {
     /// Creates a failure of this kind.
     pub fn new(kind: ModelErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self { kind, message: message.into(), retry_at: None }
+    }
+
+    /// The same failure, with the earliest time at which the call can succeed.
+    #[must_use]
+    pub fn with_retry_at(self, retry_at: Timestamp) -> Self {
+        Self { retry_at: Some(retry_at), ..self }
     }
 }
 
@@ -200,6 +247,9 @@ pub enum ModelErrorKind {
     /// The stream broke off or was malformed.
     #[code(ModelBroken)]
     Broken,
+    /// Every key is cooling down. The message contains no text of the provider and no address.
+    #[code(ModelExhausted)]
+    Exhausted,
 }
 
 /// Message for a stream that ends without [`ModelEvent::Stop`].

@@ -47,6 +47,11 @@ pub trait Tool: Send + Sync + 'static {
         false
     }
 
+    /// Returns true if the tool is for people only: available as a comma command, and not offered to models.
+    fn is_command_only(&self) -> bool {
+        false
+    }
+
     /// Permissions for the run API that the tool needs beyond the storage of its own plugin. Granted to tools of the host
     /// itself only, and never more than the grant of the run.
     fn permissions(&self) -> PermissionSet {
@@ -123,6 +128,7 @@ pub struct FnTool {
     has_own_deadline: bool,
     needs_knowledge: bool,
     needs_trusted_origin: bool,
+    is_command_only: bool,
     permissions: PermissionSet,
     handler: ToolHandler,
 }
@@ -144,6 +150,7 @@ impl FnTool {
             has_own_deadline: false,
             needs_knowledge: false,
             needs_trusted_origin: false,
+            is_command_only: false,
             permissions: PermissionSet::none(),
             handler,
         }
@@ -172,6 +179,11 @@ impl FnTool {
     /// Declares that the tool runs programs or changes files on the machine of the host.
     pub fn with_trusted_origin(self) -> Self {
         Self { needs_trusted_origin: true, ..self }
+    }
+
+    /// Declares that the tool is for people only.
+    pub fn with_command_only(self) -> Self {
+        Self { is_command_only: true, ..self }
     }
 
     /// Declares the permissions that the tool needs.
@@ -205,6 +217,10 @@ impl Tool for FnTool {
 
     fn needs_trusted_origin(&self) -> bool {
         self.needs_trusted_origin
+    }
+
+    fn is_command_only(&self) -> bool {
+        self.is_command_only
     }
 
     fn permissions(&self) -> PermissionSet {

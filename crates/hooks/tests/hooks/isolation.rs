@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use capstan_hooks::args::{ErrorReport, ErrorStage, NoticeRequest};
 use capstan_hooks::points::{LoadState, OnError, ProvideTools, ResolveSession, RunModel, SaveState};
-use capstan_hooks::{HookDeadlines, HookErrorReason, HookResult, HookRuntime, Registry, run_model_stage};
+use capstan_hooks::{HookDeadlines, HookErrorReason, HookResult, HookRuntime, HookTurn, Registry, run_model_stage};
 use capstan_protocol::{SessionId, WorkspaceId};
 use futures::FutureExt as _;
 use tokio::time::Instant;
@@ -158,6 +158,6 @@ async fn h04_observer_that_fails_hangs_or_panics_does_not_stop_the_others() {
         counting_plugin("two", &calls),
     ]);
     let report = ErrorReport { detail: "all details".into(), public: "an error".into() };
-    hooks.notify_error(ErrorStage::Turn, report, None, &NoticeRequest::default()).await;
+    hooks.notify_error(ErrorStage::Turn, report, None, &NoticeRequest::default(), &HookTurn::none()).await;
     assert_eq!(calls.load(Ordering::SeqCst), 2);
 }

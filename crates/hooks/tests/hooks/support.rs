@@ -3,7 +3,9 @@
 use capstan_hooks::args::{
     BoundRunner, LoadStateArgs, ModelText, ResolveSessionArgs, RunModelArgs, SaveStateArgs, TurnFailure,
 };
-use capstan_hooks::{BoxError, HookDeadlines, HookRegistrar, HookRuntime, InboundEvent, Plugin, Registry, TurnState};
+use capstan_hooks::{
+    BoxError, HookDeadlines, HookRegistrar, HookRuntime, HookTurn, InboundEvent, Plugin, Registry, TurnState,
+};
 use capstan_protocol::{Content, Event, SessionId};
 
 /// Registration function of a plugin.
@@ -63,7 +65,7 @@ pub fn resolve_session_args() -> ResolveSessionArgs {
 }
 
 pub fn load_state_args() -> LoadStateArgs {
-    LoadStateArgs { message: inbound_event(), session_id: session_id() }
+    LoadStateArgs { message: inbound_event(), session_id: session_id(), turn: HookTurn::none() }
 }
 
 pub fn run_model_args() -> RunModelArgs {
@@ -82,5 +84,6 @@ pub fn save_state_args() -> SaveStateArgs {
         message: inbound_event(),
         model_output: ModelText("hello".into()),
         failure: TurnFailure(None),
+        turn: HookTurn::none(),
     }
 }

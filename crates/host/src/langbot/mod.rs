@@ -4,16 +4,17 @@
 //! # Mapping
 //!
 //! The configuration of the pipeline's runner becomes the binding's runner and its configuration, the extension
-//! preferences become the resource policy, and the output settings become the delivery policy. Settings that this host
-//! does not support and unknown fields are rejected: nothing is ignored silently.
+//! preferences become the resource policy, and the output settings become the delivery policy. Stages that LangBot runs
+//! itself, before it asks a runner or after it has the reply, are accepted and have no effect here. Other settings that
+//! this host does not support and unknown fields are rejected: nothing is ignored silently.
 
 mod message_chain;
 mod pipeline_config;
 
-use capstan_policy::bindings::{PIPELINE_BINDING_PREFIX, validate_binding};
+use capstan_policy::bindings::PIPELINE_BINDING_PREFIX;
 use capstan_policy::{BindingError, default_binding};
 use capstan_protocol::{
-    Binding, ChannelName, CodedError, EnvelopeError, Event, JsonObject, ResourceAccess, ResourcePolicy,
+    AllowList, Binding, ChannelName, CodedError, EnvelopeError, Event, JsonObject, ResourceAccess, ResourcePolicy,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -131,11 +132,13 @@ fn map_query(query: Value) -> Result<MappedQuery, LangBotQueryError> {
         "delivery": { "reply_to": message.id.filter(|_| output.quotes_message) },
         "metadata": metadata,
     }))?;
-    let (runner_id, runner_config) = query.pipeline_config.ai.into_runner().map_err(invalid)?;
+    let runner = query.pipeline_config.ai.into_runner().map_err(invalid)?;
+    let bases = runner.knowledge_bases.map(ResourceAccess::only);
     let binding = Binding {
         binding_id: format!("{PIPELINE_BINDING_PREFIX}{}", query.pipeline_uuid).into(),
-        runner_id,
-        runner_config,
+        runner_id: runner.id,
+        runner_config: runner.config,
+        resource_policy: ResourcePolicy { knowledge_bases: bases, ..ResourcePolicy::default() },
         delivery_policy: output.policy,
         ..default_binding()
     };
@@ -154,11 +157,20 @@ impl Host {
         event.delivery.output_channel = Some(output.clone());
         if let Some(plugins) = plugins {
             let tools = self.tools().names_of_plugins(&plugins).map_err(LangBotQueryError::Invalid)?;
-            binding.resource_policy =
-                ResourcePolicy { tools: Some(ResourceAccess::only(tools)), ..ResourcePolicy::default() };
+            binding.resource_policy.tools = Some(ResourceAccess::only(tools));
         }
-        validate_binding(&binding, &self.runners())?;
+        if let Some(unknown) = self.unknown_knowledge_base(&binding) {
+            let message = format!("it names the knowledge base {unknown:?}, which is not there");
+            return Err(LangBotQueryError::Invalid(message));
+        }
+        self.bindings().check_runner_fit(&binding, &self.runners())?;
         Ok(IncomingEvent { binding: Some(binding), ..event.into() })
+    }
+
+    /// A knowledge base that the policy of a binding names and the host does not have.
+    fn unknown_knowledge_base(&self, binding: &Binding) -> Option<String> {
+        let AllowList::Only(names) = &binding.resource_policy.knowledge_bases.as_ref()?.names else { return None };
+        names.iter().find(|name| !self.has_knowledge_base(name)).cloned()
     }
 }
 

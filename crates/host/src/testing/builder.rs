@@ -22,8 +22,8 @@ pub const SCRIPTED_MODEL_KEY: &str = "sk-0123456789abcdef";
 
 /// Options of the `OpenAI` provider that calls this server.
 pub fn scripted_provider_options(server: &ScriptedModel) -> ProviderOptions {
-    let api_key = Some(SCRIPTED_MODEL_KEY.to_owned().into());
-    ProviderOptions { api_key, api_base: Some(server.base_url()), ..ProviderOptions::default() }
+    let api_keys = vec![SCRIPTED_MODEL_KEY.to_owned().into()];
+    ProviderOptions { api_keys, api_base: Some(server.base_url()), ..ProviderOptions::default() }
 }
 
 /// Builder of a host in the process of the test.
@@ -127,7 +127,7 @@ impl TestHostBuilder {
         self
     }
 
-    /// Adds a model provider, or replaces the one with this name. The host masks its key.
+    /// Adds a model provider, or replaces the one with this name. The host masks its keys.
     pub fn provider(mut self, name: &str, wire: WireProtocol, options: ProviderOptions) -> Self {
         self.providers.retain(|(other, ..)| other != name);
         self.providers.push((name.to_owned(), wire, options));
@@ -173,7 +173,7 @@ impl TestHostBuilder {
     /// Starts the host.
     pub async fn start(mut self) -> TestHost {
         use secrecy::ExposeSecret as _;
-        let keys = self.providers.iter().filter_map(|(_, _, options)| options.api_key.as_ref());
+        let keys = self.providers.iter().flat_map(|(_, _, options)| &options.api_keys);
         self.options.secret_masker = SecretMasker::new(keys.map(|key| key.expose_secret().to_owned()));
         let mut registry = Registry::new();
         if self.has_builtin {
@@ -200,13 +200,14 @@ impl TestHostBuilder {
         let terminal: Arc<dyn Channel> = Arc::new(CliChannel::new(CliPrinter::silent()));
         let terminal = self.has_terminal.then_some(terminal);
         let channels: Vec<_> = terminal.into_iter().chain(self.channels.iter().cloned()).collect();
-        let (providers, max_steps, has_agent) =
-            (self.providers.clone(), self.options.limits.max_steps, self.agent_plugin.is_none());
+        let loop_options =
+            LoopOptions { max_steps: self.options.limits.max_steps, default_model: Some(self.options.model.clone()) };
+        let (providers, has_agent) = (self.providers.clone(), self.agent_plugin.is_none());
         ClosurePlugin::new("builtin", move |hooks| {
             crate::builtin::register(hooks);
             let agent_options = AgentOptions { message_context: false, ..AgentOptions::default() };
             if has_agent {
-                capstan_agent::register(hooks, LoopOptions { max_steps }, agent_options);
+                capstan_agent::register(hooks, loop_options.clone(), agent_options);
             } else {
                 capstan_agent::register_tools_and_prompts(hooks, agent_options);
             }

@@ -1,6 +1,6 @@
 //! Plugin built from a closure.
 
-use capstan_hooks::{BoxError, HookRegistrar, Plugin};
+use capstan_hooks::{BoxError, HookPermissions, HookRegistrar, Plugin};
 
 /// Registration function of a plugin.
 type PluginRegisterFn = dyn Fn(&mut HookRegistrar) -> Result<(), BoxError> + Send + Sync;
@@ -9,6 +9,7 @@ type PluginRegisterFn = dyn Fn(&mut HookRegistrar) -> Result<(), BoxError> + Sen
 pub struct ClosurePlugin {
     name: &'static str,
     author: Option<&'static str>,
+    permissions: HookPermissions,
     register: Box<PluginRegisterFn>,
 }
 
@@ -26,12 +27,17 @@ impl ClosurePlugin {
         name: &'static str,
         register: impl Fn(&mut HookRegistrar) -> Result<(), BoxError> + Send + Sync + 'static,
     ) -> Self {
-        Self { name, author: None, register: Box::new(register) }
+        Self { name, author: None, permissions: HookPermissions::none(), register: Box::new(register) }
     }
 
     /// The plugin with an author.
     pub fn with_author(self, author: &'static str) -> Self {
         Self { author: Some(author), ..self }
+    }
+
+    /// The plugin with permissions of its hooks.
+    pub fn with_permissions(self, permissions: impl Into<HookPermissions>) -> Self {
+        Self { permissions: permissions.into(), ..self }
     }
 }
 
@@ -42,6 +48,10 @@ impl Plugin for ClosurePlugin {
 
     fn author(&self) -> &str {
         self.author.unwrap_or("local")
+    }
+
+    fn permissions(&self) -> HookPermissions {
+        self.permissions.clone()
     }
 
     fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use capstan_hooks::contracts::Gateway as _;
 use capstan_protocol::{ChatMessage, Event, EventOrigin, MessageRole, TapeName};
-use capstan_tape::{DefaultView, Entry, EntryKind, TapeSlice, View as _};
+use capstan_tape::{DefaultView, Entry, EntryKind, TapeSlice};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use capstan_hooks::HookRegistrar;
 use capstan_hooks::args::{BoundRunner, ModelText};
-use capstan_hooks::points::{RunModel, RunModelStream, SaveState};
-use capstan_protocol::{Outcome, StreamEvent};
+use capstan_hooks::points::{RenderOutbound, RenderedOutbound, RunModel, RunModelStream, SaveState};
+use capstan_hooks::{HookRegistrar, InboundEvent};
+use capstan_protocol::{OutboundMessage, Outcome, StreamEvent};
 use futures::StreamExt as _;
 use futures::stream;
 
@@ -149,4 +149,38 @@ async fn t07_a_final_event_of_a_plugin_that_reports_a_failure_fails_a_turn_witho
     let (shown, outcome) = shown_events(register_stream(vec![failed])).await;
     assert!(matches!(outcome, Some(Outcome::Failed { .. })), "{outcome:?}");
     assert_eq!(shown, [r#"{"type":"final","text":"","ok":false}"#]);
+}
+
+/// Plugin that streams a text, and renders the reply with this function.
+fn register_rendering(
+    render: impl Fn(InboundEvent, ModelText) -> RenderedOutbound + Clone + Send + Sync + 'static,
+) -> impl Fn(&mut HookRegistrar) + Send + Sync + 'static {
+    let events = vec![StreamEvent::text("my secret"), StreamEvent::Reasoning { delta: "the secret".to_owned() }];
+    let stream = register_stream(events);
+    move |hooks| {
+        stream(hooks);
+        let render = render.clone();
+        hooks.on(RenderOutbound, move |message: InboundEvent, output: ModelText| {
+            let rendered = render(message, output);
+            async { Ok(Some(rendered)) }
+        });
+    }
+}
+
+#[tokio::test]
+async fn t07_h01_a_channel_is_shown_no_raw_text_where_a_plugin_renders() {
+    let redact = |message: InboundEvent, output: ModelText| {
+        let text = output.replace("secret", "[redacted]");
+        RenderedOutbound::Messages(vec![OutboundMessage::reply_to(&message, message.fallback_session(), text)])
+    };
+    let (shown, outcome) = shown_events(register_rendering(redact)).await;
+    assert_eq!(shown, [r#"{"type":"final","text":"","ok":true}"#]);
+    assert_eq!(outcome, Some(Outcome::Replied { text: "my [redacted]".to_owned() }));
+}
+
+#[tokio::test]
+async fn t07_t09_a_channel_is_shown_no_raw_text_of_a_reply_that_a_plugin_silences() {
+    let (shown, outcome) = shown_events(register_rendering(|_, _| RenderedOutbound::Silent)).await;
+    assert_eq!(shown, [r#"{"type":"final","text":"","ok":true}"#]);
+    assert_eq!(outcome, Some(Outcome::Silent));
 }

@@ -42,7 +42,9 @@ struct ScriptedRunner(Vec<ResultBody>);
 
 impl Runner for ScriptedRunner {
     fn descriptor(&self) -> Descriptor {
-        Descriptor::new("builtin:agent", "scripted")
+        let capabilities =
+            capstan_protocol::RunnerCapabilities { streaming: true, event_context: true, ..Default::default() };
+        Descriptor { capabilities, ..Descriptor::new("builtin:agent", "scripted") }
     }
 
     fn run(&self, _context: RunContext, _api: RunApi) -> ResultStream {

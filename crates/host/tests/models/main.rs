@@ -2,4 +2,5 @@
 
 mod fallbacks;
 mod model_errors;
+mod overflow_handoff;
 mod same_tape;

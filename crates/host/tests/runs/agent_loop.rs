@@ -238,5 +238,5 @@ async fn x05_an_endless_reply_is_cut_off() {
     let conversation = TestHost::builder().scripted_model(&model).plugin(tools_plugin(Vec::new)).start().await;
     let error = conversation.send_message("go").await.error.unwrap();
     assert_eq!(error.code(), "model-broken");
-    assert!(error.public_message().contains("more than the 8388608 bytes"), "{}", error.public_message());
+    assert!(error.to_string().contains("more than the 8388608 bytes"), "{error}");
 }

@@ -12,11 +12,13 @@ use capstan_host::testing::{ClosurePlugin, TestHost};
 use capstan_policy::default_binding;
 use capstan_protocol::{
     ActionRequest, ApiError, ArtifactId, Binding, ChatMessage, Descriptor, EventId, JsonObject, PermissionSet,
-    ResourcePolicy, ResultBody, RunContext, RunResult, StatePolicy, StateScope, StorageArea, ToolCall,
+    ResourcePolicy, ResultBody, RunContext, RunId, RunResult, StatePolicy, StateScope, StorageArea, ToolCall,
 };
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _, stream};
 use serde_json::Value;
+
+use super::support::broad_capabilities;
 
 type RunnerAction = dyn Fn(RunContext, RunApi) -> BoxFuture<'static, ()> + Send + Sync;
 
@@ -29,7 +31,8 @@ struct ActionRunner {
 
 impl Runner for ActionRunner {
     fn descriptor(&self) -> Descriptor {
-        Descriptor { permissions: self.permissions.clone(), ..Descriptor::new("builtin:agent", "driven") }
+        let (permissions, capabilities) = (self.permissions.clone(), broad_capabilities());
+        Descriptor { permissions, capabilities, ..Descriptor::new("builtin:agent", "driven") }
     }
 
     fn run(&self, context: RunContext, api: RunApi) -> ResultStream {
@@ -135,12 +138,20 @@ pub async fn call_method(api: &RunApi, method: ApiMethod, text: &str) -> Result<
         ApiMethod::TapeNote => api.tape.note("mine", text.into()).await,
         ApiMethod::TapeSay => api.tape.say(text.into()).await,
         ApiMethod::TapeReset => api.tape.reset(false).await,
+        ApiMethod::TapeFork => api.tape.fork(None).await.map(drop),
         ApiMethod::TapeInfo => api.tape.info().await.map(drop),
         ApiMethod::TapeAnchors => api.tape.anchors(1).await.map(drop),
         ApiMethod::TapeSearch => api.tape.search(text, 1).await.map(drop),
         ApiMethod::PromptSystem => api.prompt.system().await.map(drop),
         ApiMethod::PromptContinuation => api.prompt.continuation(2).await.map(drop),
         ApiMethod::SteeringTake => api.steering.take().await.map(drop),
+        ApiMethod::SteeringPull => api.steering.pull().await.map(drop),
+        ApiMethod::ModelsList => api.models.list().await.map(drop),
+        ApiMethod::ArtifactsList => api.artifacts.list(Some(text).filter(|text| text.len() > 10), 5).await.map(drop),
+        ApiMethod::RunsGet => api.runs.get(&RunId::new(text)).await.map(drop),
+        ApiMethod::RunsEvents => api.runs.events(&RunId::new(text), None, 5).await.map(drop),
+        ApiMethod::RunsCancel => api.runs.cancel(&RunId::new(text)).await.map(drop),
+        ApiMethod::RunsList => api.runs.list(Some(text).filter(|text| text.len() > 10), 5).await.map(drop),
         ApiMethod::SessionModel => api.session.model().await.map(drop),
         ApiMethod::SessionChooseModel => api.session.choose_model(Some(format!("demo:{text}").parse().unwrap())).await,
         ApiMethod::ArtifactsDescribe => api.artifacts.describe(&ArtifactId::new(text)).await.map(drop),
@@ -165,6 +176,7 @@ pub async fn call_method(api: &RunApi, method: ApiMethod, text: &str) -> Result<
             .map(drop),
         ApiMethod::HistorySearch => api.history.search(None, text, 5).await.map(drop),
         ApiMethod::EventsGet => api.events.get(&EventId::new(text)).await.map(drop),
+        ApiMethod::EventsRaw => api.events.raw(&EventId::new(text), 0, 5).await.map(drop),
         ApiMethod::EventsPage => api
             .events
             .page(PageRequest { cursor: Some(owned()).filter(|text| text.len() > 10), ..page() })

@@ -117,8 +117,7 @@ async fn g02_a_session_keeps_its_tape_when_its_runner_changes() {
     let local = tapes.iter().filter(|tape| tape.session.as_ref().is_some_and(|s| s.as_str() == "cli:local"));
     assert_eq!(local.clone().count(), 1, "one continuous tape");
     let name = &local.into_iter().next().unwrap().name;
-    let messages =
-        capstan_tape::View::messages(&capstan_tape::DefaultView, &conversation.tapes().window(name).await.unwrap());
+    let messages = capstan_tape::DefaultView.messages(&conversation.tapes().window(name).await.unwrap());
     let texts: Vec<String> = messages.iter().skip(1).map(|message| message.content.text()).collect();
     let lines: Vec<&str> = texts.iter().map(|text| text.lines().last().unwrap()).collect();
     assert_eq!(lines, ["one", "You said: one", "two", "Polly says two", "three", "You said: three"]);

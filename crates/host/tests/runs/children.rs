@@ -2,7 +2,7 @@
 
 use capstan_host::testing::TestHost;
 use capstan_protocol::{Event, RunId, ToolOperation, ToolOutput};
-use capstan_tape::{ForkState, RunRecord, RunStatus, TapeSlice};
+use capstan_tape::{EntryKind, ForkState, RunRecord, RunStatus, TapeSlice};
 use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
 use serde_json::{Value, json};
 
@@ -94,7 +94,7 @@ async fn k04_a_subagent_has_only_the_tools_it_is_granted() {
         match (last_user_message(request).contains("look"), ends_with_tool_result(request)) {
             (true, false) => ScriptedReply::tool_calls([("inner", "bash", json!({"cmd": "echo no"}))]),
             (true, true) => ScriptedReply::text("it is not allowed"),
-            (false, false) => subagent_call(json!({"prompt": "look around", "tools": ["help", "fs_read"]})),
+            (false, false) => subagent_call(json!({"prompt": "look around", "tools": ["tape.info", "fs_read"]})),
             (false, true) => ScriptedReply::text("done"),
         }
     })
@@ -109,7 +109,7 @@ async fn k04_a_subagent_has_only_the_tools_it_is_granted() {
         .iter()
         .map(|tool| tool["function"]["name"].as_str().unwrap())
         .collect();
-    assert_eq!(offered, ["fs_read", "help"]);
+    assert_eq!(offered, ["fs_read", "tape_info"]);
     assert_eq!(tool_replies(&requests[2]), ["inner: the tool bash is not allowed here"]);
     let child = child_run(&conversation, &served.run_id.unwrap()).await;
     assert!(!child.grant.may.tools.allows(ToolOperation::Call, "bash") && !child.grant.shell_commands);
@@ -271,4 +271,98 @@ async fn a10_artifacts_of_a_subagent_are_readable_by_its_parent_and_siblings() {
         let part = tool_replies(&requests[reader]).pop().unwrap();
         assert!(part.contains("the whole") && part.contains("[bytes 0 to 9 of "), "{part}");
     }
+}
+
+#[tokio::test]
+async fn k04_a_subagent_is_refused_when_no_step_is_left() {
+    let model = ScriptedModel::start_with(|_, _| subagent_call(json!({"prompt": "more"}))).await;
+    let conversation =
+        TestHost::builder().scripted_model(&model).options(|options| options.limits.max_steps = 1).start().await;
+    let served = conversation.send_message("go").await;
+    assert_eq!(served.error.unwrap().code(), "max-steps");
+    assert_eq!(list_runs(&conversation).await.len(), 1, "no child run was begun");
+    let view = conversation.view().await;
+    assert!(view.last().unwrap().contains("no step is left for a child run"), "{view:?}");
+}
+
+#[tokio::test]
+async fn k04_a_run_has_a_limited_number_of_subagents() {
+    let model = ScriptedModel::start_with(|request, answered| {
+        let call = |index: usize| (format!("c{index}"), "subagent".to_owned(), json!({"prompt": "small"}));
+        match answered {
+            0 => ScriptedReply::tool_calls((0..101).map(call)),
+            _ if last_user_message(request).contains("small") => ScriptedReply::text("done"),
+            _ => ScriptedReply::text("all done"),
+        }
+    })
+    .await;
+    let conversation =
+        TestHost::builder().scripted_model(&model).options(|options| options.limits.max_steps = 200).start().await;
+    let served = conversation.send_message("go").await;
+    assert_eq!(served.output, "all done");
+    let view = conversation.view().await;
+    assert_eq!(view.iter().filter(|line| line.contains("a run has at most 100 child runs")).count(), 1, "{view:?}");
+}
+
+#[tokio::test]
+async fn k04_a_subagent_uses_the_model_that_its_call_names() {
+    let model = ScriptedModel::start(vec![
+        subagent_call(json!({"prompt": "count", "model": "openai:small"})),
+        ScriptedReply::text("three"),
+        subagent_call(json!({"prompt": "count", "model": "nowhere:small"})),
+        ScriptedReply::text("done"),
+    ])
+    .await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(tools_plugin(Vec::new)).start().await;
+    assert_eq!(conversation.send_message("how many?").await.output, "done");
+    let models: Vec<Value> = model.requests().iter().map(|request| request["model"].clone()).collect();
+    assert_eq!(models, ["scripted", "small", "scripted", "scripted"]);
+    let refused = tool_replies(&model.requests()[3]);
+    assert!(refused.iter().any(|reply| reply.contains("there is no model provider \"nowhere\"")), "{refused:?}");
+}
+
+#[tokio::test]
+async fn p09_a_merged_child_joins_its_parent_after_the_result_of_the_call() {
+    let model = ScriptedModel::start(vec![
+        subagent_call(json!({"prompt": "count the files", "merge_back": true})),
+        ScriptedReply::tool_calls([("inner", "help", json!({}))]),
+        ScriptedReply::text("three"),
+        ScriptedReply::text("there are three"),
+    ])
+    .await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(tools_plugin(Vec::new)).start().await;
+    let served = conversation.send_message("how many?").await;
+    assert_eq!(served.output, "there are three");
+    let child = child_run(&conversation, &served.run_id.unwrap()).await;
+    assert_eq!(child.status, RunStatus::Completed);
+    let tapes = conversation.tapes();
+    let fork = tapes.record(&child.tape).await.unwrap().unwrap().fork.unwrap();
+    assert_eq!((fork.parent, fork.state), (conversation.tape().await, ForkState::Merged));
+
+    let entries = conversation.entries().await;
+    let is_of_child = |entry: &&capstan_tape::Entry| entry.run_id() == Some(child.run_id.as_str());
+    let joined: Vec<_> = entries.iter().filter(is_of_child).collect();
+    assert!(joined.iter().any(|entry| entry.payload["content"] == "three"), "{joined:?}");
+    assert!(joined.iter().all(|entry| entry.kind != EntryKind::Anchor), "the window of the parent does not move");
+    let result = entries.iter().find(|entry| entry.payload["call_ids"][0] == "call").unwrap();
+    assert!(joined.iter().all(|entry| entry.id > result.id), "not between the call and its result");
+    let last = model.requests().last().unwrap().to_string();
+    assert!(last.contains("how many?") && last.contains("count the files"), "the parent sees both: {last}");
+}
+
+#[tokio::test]
+async fn p09_a_child_that_fails_is_not_merged() {
+    let model = ScriptedModel::start(vec![
+        subagent_call(json!({"prompt": "count the files", "merge_back": true, "max_steps": 1})),
+        ScriptedReply::tool_calls([("inner", "help", json!({}))]),
+        ScriptedReply::text("it failed"),
+    ])
+    .await;
+    let conversation = TestHost::builder().scripted_model(&model).plugin(tools_plugin(Vec::new)).start().await;
+    let served = conversation.send_message("how many?").await;
+    let child = child_run(&conversation, &served.run_id.unwrap()).await;
+    let fork = conversation.tapes().record(&child.tape).await.unwrap().unwrap().fork.unwrap();
+    assert_eq!((child.status, fork.state), (RunStatus::Failed, ForkState::Discarded));
+    let entries = conversation.entries().await;
+    assert!(!entries.iter().any(|entry| entry.run_id() == Some(child.run_id.as_str())));
 }

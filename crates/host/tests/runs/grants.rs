@@ -200,17 +200,18 @@ fn is_method_covered(may: &PermissionSet, method: ApiMethod) -> bool {
         | ApiMethod::TapeHandoff
         | ApiMethod::TapeNote
         | ApiMethod::TapeSay
+        | ApiMethod::TapeFork
         | ApiMethod::TapeReset => may.tape == TapeAccess::Write,
         ApiMethod::PromptSystem | ApiMethod::PromptContinuation => may.prompt,
-        ApiMethod::SteeringTake => may.steering,
-        ApiMethod::SessionModel => {
+        ApiMethod::SteeringTake | ApiMethod::SteeringPull => may.steering,
+        ApiMethod::SessionModel | ApiMethod::ModelsList => {
             may.models.operations.contains(&ModelOperation::Stream) && any_name(&may.models.names)
         }
         ApiMethod::SessionChooseModel => may.models.allows(ModelOperation::Stream, "demo:x"),
-        ApiMethod::ArtifactsDescribe => may.artifacts.contains(&ArtifactOperation::Metadata),
+        ApiMethod::ArtifactsDescribe | ApiMethod::ArtifactsList => may.artifacts.contains(&ArtifactOperation::Metadata),
         ApiMethod::ArtifactsRead => may.artifacts.contains(&ArtifactOperation::Read),
         ApiMethod::ArtifactsCreate => may.artifacts.contains(&ArtifactOperation::Create),
-        ApiMethod::RunsChild => may.children,
+        ApiMethod::RunsChild | ApiMethod::RunsCancel => may.children,
         ApiMethod::StateGet | ApiMethod::StateSet | ApiMethod::StateList | ApiMethod::StateDelete => {
             may.state.contains(&StateScope::Conversation)
         }
@@ -219,8 +220,10 @@ fn is_method_covered(may: &PermissionSet, method: ApiMethod) -> bool {
         }
         ApiMethod::HistoryPage => may.history.contains(&HistoryOperation::Page),
         ApiMethod::HistorySearch => may.history.contains(&HistoryOperation::Search),
-        ApiMethod::EventsGet => may.events.contains(&EventOperation::Get),
-        ApiMethod::EventsPage => may.events.contains(&EventOperation::Page),
+        ApiMethod::EventsGet | ApiMethod::EventsRaw | ApiMethod::RunsGet => may.events.contains(&EventOperation::Get),
+        ApiMethod::EventsPage | ApiMethod::RunsList | ApiMethod::RunsEvents => {
+            may.events.contains(&EventOperation::Page)
+        }
         ApiMethod::KnowledgeList => {
             may.knowledge_bases.operations.contains(&KnowledgeOperation::List) && any_name(&may.knowledge_bases.names)
         }

@@ -13,7 +13,7 @@ use capstan_host::testing::{ClosurePlugin, TestEnvironment, TestHost};
 use capstan_protocol::{
     Descriptor, Event, JsonObject, PermissionSet, ResultBody, RunContext, RunResult, StateScope, TapeName,
 };
-use capstan_tape::{DefaultView, Entry, TapeSlice, View as _};
+use capstan_tape::{DefaultView, Entry, TapeSlice};
 use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
@@ -33,7 +33,8 @@ struct HostileRunner {
 
 impl Runner for HostileRunner {
     fn descriptor(&self) -> Descriptor {
-        Descriptor { permissions: PermissionSet::all(), ..Descriptor::new("builtin:agent", "hostile") }
+        let capabilities = super::support::broad_capabilities();
+        Descriptor { permissions: PermissionSet::all(), capabilities, ..Descriptor::new("builtin:agent", "hostile") }
     }
 
     fn run(&self, context: RunContext, _: RunApi) -> ResultStream {

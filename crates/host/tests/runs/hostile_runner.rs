@@ -60,7 +60,10 @@ async fn assert_refusals_recorded(conversation: &TestHost, code: ApiErrorCode, e
 /// Methods that need no permission: the list of tools is empty under an empty grant.
 const ALWAYS_ALLOWED_METHODS: [ApiMethod; 1] = [ApiMethod::ToolsList];
 /// Methods without an argument that could be large.
-const METHODS_WITHOUT_PAYLOAD: [ApiMethod; 10] = [
+const METHODS_WITHOUT_PAYLOAD: [ApiMethod; 13] = [
+    ApiMethod::TapeFork,
+    ApiMethod::ModelsList,
+    ApiMethod::SteeringPull,
     ApiMethod::ToolsList,
     ApiMethod::TapeView,
     ApiMethod::TapeReset,
@@ -197,6 +200,45 @@ async fn k04_a_run_past_its_deadline_is_refused_every_method() {
     call_all_methods(&leaked.api(), "x", &attempts).await;
     assert_refused(&attempts, ApiErrorCode::DeadlineExceeded, &[]);
     assert_refusals_recorded(&conversation, ApiErrorCode::DeadlineExceeded, &[]).await;
+}
+
+#[tokio::test]
+async fn g04_a_runner_that_blocks_its_thread_past_the_deadline_is_timed_out() {
+    let timeout = Duration::from_millis(200);
+    let plugin = action_runner_plugin(PermissionSet::all(), move |_, _| async move {
+        // Blocks without yielding, so that no timer can end the run.
+        let started_at = std::time::Instant::now();
+        while started_at.elapsed() < timeout * 2 {
+            std::hint::spin_loop();
+        }
+    });
+    let conversation =
+        TestHost::builder().agent_plugin(plugin).options(|options| options.run_timeout = timeout).start().await;
+    let served = conversation.send_message("go").await;
+    assert_eq!(served.error.unwrap().code(), "run-timeout");
+    let run = conversation.tapes().store().run(&served.run_id.unwrap()).await.unwrap().unwrap();
+    assert_eq!(run.status, capstan_tape::RunStatus::Timeout);
+}
+
+#[tokio::test]
+async fn k04_a_search_of_too_many_words_is_refused() {
+    let found = Arc::new(Mutex::new(Vec::new()));
+    let results = Arc::clone(&found);
+    let plugin = action_runner_plugin(PermissionSet::all(), move |_, api| {
+        let results = Arc::clone(&results);
+        async move {
+            for words in [32, 33] {
+                let text = "word ".repeat(words);
+                let tape = api.tape.search(&text, 5).await.map(drop).map_err(|error| error.code);
+                let history = api.history.search(None, &text, 5).await.map(drop).map_err(|error| error.code);
+                results.lock().unwrap().extend([tape, history]);
+            }
+        }
+    });
+    let conversation = TestHost::builder().agent_plugin(plugin).start().await;
+    conversation.send_message("go").await;
+    let refused = Err(ApiErrorCode::InvalidArgument);
+    assert_eq!(*found.lock().unwrap(), [Ok(()), Ok(()), refused, refused]);
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 //! workspaces and channels from each other.
 
 mod actions;
+mod agent_config;
 mod agent_loop;
 mod api_runner;
 mod approvals;
@@ -10,6 +11,8 @@ mod channel_lifecycle;
 mod children;
 mod clock;
 mod commands;
+mod context_and_history;
+mod context_selector;
 mod grants;
 mod hostile_calls;
 mod hostile_results;
@@ -24,6 +27,7 @@ mod platform;
 mod restricted_grants;
 mod results;
 mod run_api;
+mod runner_capabilities;
 mod runner_identity;
 mod schemas;
 mod sessions;

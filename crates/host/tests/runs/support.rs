@@ -6,7 +6,7 @@ use capstan_hooks::Plugin;
 use capstan_hooks::contracts::{FnTool, ResultStream, RunApi, Runner, Tool, ToolContext, ToolError};
 use capstan_hooks::points::{ProvideRunners, ProvideTools};
 use capstan_host::testing::ClosurePlugin;
-use capstan_protocol::{Descriptor, JsonObject, ResultBody, RunContext, RunResult, ToolOutput};
+use capstan_protocol::{Descriptor, JsonObject, ResultBody, RunContext, RunResult, RunnerCapabilities, ToolOutput};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
@@ -15,13 +15,18 @@ pub struct FixedResultsRunner(pub Vec<ResultBody>);
 
 impl Runner for FixedResultsRunner {
     fn descriptor(&self) -> Descriptor {
-        Descriptor::new("builtin:agent", "scripted")
+        Descriptor { capabilities: broad_capabilities(), ..Descriptor::new("builtin:agent", "scripted") }
     }
 
     fn run(&self, _: RunContext, _: RunApi) -> ResultStream {
         let results: Vec<RunResult> = self.0.iter().cloned().map(Into::into).collect();
         futures::stream::iter(results).boxed()
     }
+}
+
+/// Capabilities of a runner that streams and serves every event with its attachments.
+pub fn broad_capabilities() -> RunnerCapabilities {
+    RunnerCapabilities { streaming: true, event_context: true, multimodal_input: true, ..RunnerCapabilities::default() }
 }
 
 /// Plugin whose runner yields `results`.

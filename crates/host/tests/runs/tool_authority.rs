@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 use capstan_hooks::contracts::{ApiMethod, FnTool, RunApi, ToolContext};
 use capstan_host::testing::TestHost;
 use capstan_protocol::{
-    ApiErrorCode, Outcome, PermissionSet, StateScope, StorageArea, TapeAccess, ToolCall, ToolOutput,
+    ApiErrorCode, Clock, Outcome, PermissionSet, StateScope, StorageArea, TapeAccess, ToolCall, ToolOutput,
 };
+use capstan_tape::{Batch, Fact, KeyValueRecord, blob_hash};
 use serde_json::json;
 
 use super::api_runner::{action_runner_plugin, call_method, permissive_binding};
@@ -117,4 +118,37 @@ async fn g15_a_tool_of_the_host_has_what_it_declares_within_the_grant_of_the_run
         let undeclared = Some(ApiErrorCode::Unauthorized);
         assert_eq!(noted.lock().unwrap().take(), Some((expected, undeclared)), "{granted:?}");
     }
+}
+
+#[tokio::test]
+async fn g15_contents_that_an_earlier_version_stored_for_a_tool_are_still_read() {
+    let area = StorageArea::Plugin;
+    let keep = move |_, context: ToolContext| async move {
+        let storage = context.api.storage;
+        assert_eq!(storage.get(area, "old").await.unwrap().content, b"of an earlier version");
+        storage.put(area, "new", b"of this version".to_vec()).await.unwrap();
+        let first = storage.list(area, None, 1).await.unwrap();
+        let second = storage.list(area, first.next.as_deref(), 1).await.unwrap();
+        assert_eq!((first.items[0].name.as_str(), second.items[0].name.as_str()), ("new", "old"));
+        assert_eq!(second.next, None);
+        assert!(storage.delete(area, "old").await.unwrap());
+        assert_eq!(storage.get(area, "old").await.unwrap_err().code, ApiErrorCode::NotFound);
+        Ok(ToolOutput::ok("read"))
+    };
+    let host = TestHost::builder().plugin(tools_plugin(move || vec![test_tool("keep", keep)])).start().await;
+    let content = b"of an earlier version".to_vec();
+    let hash = blob_hash(&content);
+    let mut batch = Batch::new();
+    batch.push(Fact::PutBlob { hash: hash.clone(), bytes: content.clone().into() });
+    batch.push(Fact::PutKeyValue(KeyValueRecord {
+        space: format!("storage:{}", json!(["plugin", "builtin:agent"])),
+        key: "old".to_owned(),
+        value: json!({"hash": hash, "bytes": content.len()}),
+        at: Clock::system().now(),
+        by: None,
+    }));
+    host.tapes().commit(batch).await.unwrap();
+    let served = host.send_message("[[tool:keep]]").await;
+    let reply = served.outbounds[0].content.text();
+    assert!(reply.ends_with("keep answered:\nread"), "{reply}");
 }

@@ -26,6 +26,7 @@ impl Runner for BindingEchoRunner {
         let mut descriptor = Descriptor::new("plugin:local/echo/runner", "echo");
         descriptor.permissions = PermissionSet { steering: true, ..PermissionSet::none() };
         descriptor.capabilities.effects_through_host = true;
+        descriptor.capabilities.event_context = true;
         descriptor
     }
 
@@ -63,7 +64,7 @@ fn actor_binding(actor: &str) -> Binding {
 }
 
 fn actor_message(actor: &str, text: &str) -> Event {
-    let actor = Some(ActorRef { id: actor.to_owned(), name: None });
+    let actor = Some(ActorRef { id: actor.to_owned(), name: None, kind: None });
     Event { actor, ..Event::message("desk", "1", text) }
 }
 

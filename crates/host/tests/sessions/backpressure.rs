@@ -19,7 +19,8 @@ struct StreamingRunner(Arc<AtomicUsize>);
 
 impl Runner for StreamingRunner {
     fn descriptor(&self) -> Descriptor {
-        Descriptor::new("builtin:agent", "streaming")
+        let capabilities = capstan_protocol::RunnerCapabilities { streaming: true, ..Default::default() };
+        Descriptor { capabilities, ..Descriptor::new("builtin:agent", "streaming") }
     }
 
     fn run(&self, context: RunContext, _: RunApi) -> ResultStream {

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use capstan_protocol::{BlobHash, EventKey, JsonObject, OutboundMessage, RunId, TapeName, WorkspaceId};
+use capstan_protocol::{BlobHash, EntryId, EventKey, JsonObject, OutboundMessage, RunId, TapeName, WorkspaceId};
 use capstan_tape::{
-    Batch, BlobStore, CommitReceipt, Entry, Fact, InFlightEvent, InboxRecord, InboxStore, IntegrityProblem,
+    Batch, BlobStore, ChainLink, CommitReceipt, Entry, Fact, InFlightEvent, InboxRecord, InboxStore, IntegrityProblem,
     JournalStore, KeyValueRecord, KeyValueStore, LeaseRecord, LeaseStore, LedgerStore, MemoryStore, NamespaceRecord,
     OutboxId, OutboxRecord, OutboxStore, RunRecord, SettledEvent, StoreError, TapeRecord, TapeSlice,
 };
@@ -89,6 +89,14 @@ impl JournalStore for FaultyStore {
             self.inner.commit(batch).await?;
         }
         entries
+    }
+
+    async fn chain_link(&self, tape: &TapeName, up_to: EntryId) -> Result<Option<ChainLink>, StoreError> {
+        self.inner.chain_link(tape, up_to).await
+    }
+
+    async fn chain_page(&self, tape: &TapeName, after: EntryId, limit: usize) -> Result<Vec<ChainLink>, StoreError> {
+        self.inner.chain_page(tape, after, limit).await
     }
 
     async fn verify(&self) -> Result<Vec<IntegrityProblem>, StoreError> {

@@ -11,7 +11,7 @@ use capstan_hooks::points::{DispatchOutbound, OnError, SaveState};
 use capstan_host::testing::{ClosurePlugin, TestEnvironment, TestHost};
 use capstan_protocol::{AdmissionMode, Event, EventKey, Outcome, SessionId, TapeName, Timestamp};
 use capstan_tape::{Batch, EntryDraft, Fact, OutboxStatus, OwnerLiveness};
-use capstan_testing::ReplyBarrier;
+use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
 use serde_json::json;
 
 use crate::support::hold_tool_plugin;
@@ -202,4 +202,25 @@ async fn x01_every_waiting_caller_is_answered_despite_a_backlog_of_answers() {
     turn.release();
     host.stop().await.unwrap();
     environment.assert_settled().await;
+}
+
+#[tokio::test]
+async fn t11_a_provider_failure_reaches_a_chat_as_a_code_and_a_sentence() {
+    const PROVIDER_TEXT: &str = "bad thing at /srv/llm/app.py for org-123";
+    let reply = ScriptedReply::status(400, json!({"error": {"message": PROVIDER_TEXT}}).to_string());
+    let model = ScriptedModel::start(vec![reply]).await;
+    let (phone, environment) = (Arc::new(TestChannel::with_waiting_callers("phone")), TestEnvironment::in_memory());
+    let host = environment.host().channel(&phone).scripted_model(&model).start().await;
+    let event = Event::message("phone", "1", "go");
+    host.submit_and_wait(&event).await;
+    phone.wait_for_answer(&event.event_id).await;
+    let outcome = environment.outcome(&event).await;
+    let visible = format!("{:?} {:?} {outcome:?}", phone.sent(), phone.shown());
+    assert!(visible.contains("(model-rejected)"), "{visible}");
+    for secret in ["127.0.0.1", "/srv/llm", "org-123"] {
+        assert!(!visible.contains(secret), "{secret}: {visible}");
+    }
+    let recorded = serde_json::to_string(&host.entries().await).unwrap();
+    assert!(recorded.contains(PROVIDER_TEXT), "the tape has the whole error: {recorded}");
+    host.stop().await.unwrap();
 }

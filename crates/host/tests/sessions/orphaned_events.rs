@@ -103,6 +103,7 @@ impl<'a> OrphanedSession<'a> {
             grant: compute_grant(&PermissionSet::all(), &default_binding(), scope, &AllowList::All),
             status: RunStatus::Running,
             started_at: Timestamp::from_millis(0),
+            deadline: None,
             ended_at: None,
             usage: None,
             bypasses_host,
@@ -114,6 +115,11 @@ impl<'a> OrphanedSession<'a> {
 
     /// Settles an event and writes an unsent message for it.
     pub async fn enqueue_unsent(&self, event: &Event, text: &str) {
+        self.enqueue_staged(event, text, Timestamp::now()).await;
+    }
+
+    /// Settles an event and writes an unsent message for it, staged at this time.
+    pub async fn enqueue_staged(&self, event: &Event, text: &str, staged_at: Timestamp) {
         self.commit(vec![
             Fact::SettleEvent { key: EventKey::from(event), outcome: Outcome::Silent, run_id: None },
             Fact::EnqueueOutbound(NewOutboxMessage {
@@ -122,7 +128,7 @@ impl<'a> OrphanedSession<'a> {
                     ..OutboundMessage::notice(event, ORPHAN_SESSION.into(), "")
                 },
                 event: EventKey::from(event),
-                staged_at: Timestamp::from_millis(0),
+                staged_at,
                 owner: DEAD_OWNER.to_owned(),
             }),
         ])

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use capstan_hooks::contracts::{ResultStream, RunApi, Runner};
 use capstan_host::testing::TestEnvironment;
-use capstan_protocol::{Descriptor, Event, PermissionSet, ResultBody, RunContext, RunResult, StreamEvent, ToolCall};
+use capstan_protocol::{
+    Descriptor, Event, PermissionSet, ResultBody, RunContext, RunResult, RunnerCapabilities, StreamEvent, ToolCall,
+};
 use futures::{FutureExt as _, StreamExt as _, stream};
 
 use crate::test_channel::TestChannel;
@@ -14,7 +16,8 @@ struct PromptRunner;
 
 impl Runner for PromptRunner {
     fn descriptor(&self) -> Descriptor {
-        Descriptor { permissions: PermissionSet::all(), ..Descriptor::new("builtin:agent", "prompt") }
+        let capabilities = RunnerCapabilities { streaming: true, multimodal_input: true, ..Default::default() };
+        Descriptor { permissions: PermissionSet::all(), capabilities, ..Descriptor::new("builtin:agent", "prompt") }
     }
 
     fn run(&self, _: RunContext, api: RunApi) -> ResultStream {

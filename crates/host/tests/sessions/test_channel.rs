@@ -65,7 +65,15 @@ impl TestChannel {
 
     /// Channel with waiting callers that shows stream events.
     pub fn with_waiting_callers(name: &'static str) -> Self {
-        Self { capabilities: ChannelCapabilities { streaming: true, has_waiting_callers: true }, ..Self::new(name) }
+        Self {
+            capabilities: ChannelCapabilities { streaming: true, has_waiting_callers: true, media: false },
+            ..Self::new(name)
+        }
+    }
+
+    /// Lets the channel send images and files.
+    pub fn with_media(self) -> Self {
+        Self { capabilities: ChannelCapabilities { media: true, ..self.capabilities }, ..self }
     }
 
     /// Sets the intake options.

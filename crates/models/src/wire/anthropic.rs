@@ -16,6 +16,7 @@ use capstan_hooks::contracts::{RequestBody, ToolList};
 use capstan_protocol::{ChatMessage, JsonObject, MessageRole, ModelRequest, ToolCall, ToolSpec};
 use serde_json::{Value, json};
 
+use super::SamplingKeys;
 use super::alternating_turns::{USER_ROLE, alternate_turns};
 use super::message_parts::{self, MessagePart};
 use super::provider_data::{self, ModelOrigin};
@@ -34,6 +35,8 @@ pub(super) fn body(target: &ModelOrigin, request: &ModelRequest, mut tools: Tool
     rest.insert("model".to_owned(), json!(model));
     rest.insert("max_tokens".to_owned(), json!(limit));
     rest.insert("stream".to_owned(), json!(true));
+    let keys = SamplingKeys { stop: Some("stop_sequences"), ..SamplingKeys::SNAKE_CASE };
+    super::insert_sampling(&mut rest, &request.options, &keys);
     if let Some(reasoning) = request.options.reasoning {
         rest.extend(thinking::thinking_options(model, reasoning, limit, &messages));
     }

@@ -12,11 +12,11 @@ use capstan_hooks::contracts::{RequestBody, ToolList};
 use capstan_protocol::{ChatMessage, JsonObject, MessageRole, ModelRequest, Reasoning, ToolCall, ToolSpec};
 use serde_json::{Value, json};
 
-use super::WireProtocol;
 use super::alternating_turns::{USER_ROLE, alternate_turns};
 use super::message_parts::{self, MessagePart};
 use super::provider_data::ModelOrigin;
 use super::sanitize::supports_image_type;
+use super::{SamplingKeys, WireProtocol};
 pub(super) use response::GeminiReader;
 
 /// Keys in the provider data.
@@ -35,6 +35,8 @@ pub(super) fn body(target: &ModelOrigin, request: &ModelRequest, tools: ToolList
     if let Some(limit) = request.options.max_tokens {
         config.insert("maxOutputTokens".to_owned(), json!(limit));
     }
+    let keys = SamplingKeys { temperature: "temperature", top_p: "topP", stop: Some("stopSequences") };
+    super::insert_sampling(&mut config, &request.options, &keys);
     let thinking = request.options.reasoning.and_then(|reasoning| thinking_config(model, reasoning));
     config.extend(thinking.map(|thinking| ("thinkingConfig".to_owned(), thinking)));
     if !config.is_empty() {

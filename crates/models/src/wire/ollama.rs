@@ -8,6 +8,7 @@ use capstan_hooks::contracts::{RequestBody, ToolList};
 use capstan_protocol::{ChatMessage, JsonObject, MessageRole, ModelRequest, Reasoning, ToolCall};
 use serde_json::{Value, json};
 
+use super::SamplingKeys;
 use super::message_parts::{self, MessagePart};
 use super::provider_data::ModelOrigin;
 pub(super) use response::OllamaReader;
@@ -22,8 +23,13 @@ pub(super) fn body(target: &ModelOrigin, request: &ModelRequest, tools: ToolList
     if let Some(reasoning) = request.options.reasoning {
         rest.insert("think".to_owned(), think_option(request.model.name(), reasoning));
     }
+    let mut options = JsonObject::new();
     if let Some(limit) = request.options.max_tokens {
-        rest.insert("options".to_owned(), json!({"num_predict": limit}));
+        options.insert("num_predict".to_owned(), json!(limit));
+    }
+    super::insert_sampling(&mut options, &request.options, &SamplingKeys::SNAKE_CASE);
+    if !options.is_empty() {
+        rest.insert("options".to_owned(), Value::Object(options));
     }
     let system = (!request.system.is_empty()).then(|| json!({"role": "system", "content": request.system}));
     let messages = request.messages.iter().map(|message| encode_message(target, message));
@@ -139,7 +145,7 @@ mod tests {
 
     #[test]
     fn a08_token_limit_and_thinking_are_encoded() {
-        let options = ModelOptions { max_tokens: Some(9), reasoning: Some(Reasoning::Low) };
+        let options = ModelOptions { max_tokens: Some(9), reasoning: Some(Reasoning::Low), ..ModelOptions::default() };
         let with_options = ModelRequest { options, ..request(vec![ChatMessage::user("hi")]) };
         let rest = WireProtocol::Ollama.body("ollama", &with_options).rest;
         assert_eq!((&rest["options"], &rest["think"]), (&json!({"num_predict": 9}), &json!(true)));

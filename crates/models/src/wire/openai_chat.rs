@@ -12,6 +12,7 @@ use capstan_protocol::{
 };
 use serde_json::{Value, json};
 
+use super::SamplingKeys;
 use super::message_parts::{self, MessagePart, content_to_text};
 use super::provider_data::ModelOrigin;
 use super::reasoning_effort::{always_reasons, effort_level};
@@ -40,6 +41,7 @@ pub(super) fn body(dialect: ChatDialect, target: &ModelOrigin, request: &ModelRe
     if let Some(limit) = request.options.max_tokens {
         rest.insert(token_limit_key(dialect, model).to_owned(), json!(limit));
     }
+    super::insert_sampling(&mut rest, &request.options, &SamplingKeys::SNAKE_CASE);
     if let Some(reasoning) = request.options.reasoning {
         let option = match (dialect, reasoning) {
             (ChatDialect::OpenAi, reasoning) => {

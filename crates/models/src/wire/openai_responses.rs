@@ -11,6 +11,7 @@ use capstan_protocol::{
 };
 use serde_json::{Value, json};
 
+use super::SamplingKeys;
 use super::message_parts::{self, MessagePart};
 use super::openai_chat::is_reasoning_model;
 use super::provider_data::{self, ModelOrigin};
@@ -33,6 +34,7 @@ pub(super) fn body(target: &ModelOrigin, request: &ModelRequest, tools: ToolList
     if let Some(limit) = request.options.max_tokens {
         rest.insert("max_output_tokens".to_owned(), json!(limit));
     }
+    super::insert_sampling(&mut rest, &request.options, &SamplingKeys { stop: None, ..SamplingKeys::SNAKE_CASE });
     let effort = request.options.reasoning.and_then(|reasoning| effort_level(model, reasoning));
     if let Some(effort) = effort {
         rest.insert("reasoning".to_owned(), json!({"effort": effort, "summary": "auto"}));

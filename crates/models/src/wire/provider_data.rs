@@ -153,7 +153,7 @@ pub(super) struct ResponseItems {
     has_text: bool,
     calls: Vec<ToolCall>,
     items: Vec<Value>,
-    has_started_call: bool,
+    call_count: usize,
 }
 
 impl ResponseItems {
@@ -164,12 +164,12 @@ impl ResponseItems {
 
     /// Records that a call has started.
     pub(super) fn start_call(&mut self) {
-        self.has_started_call = true;
+        self.call_count += 1;
     }
 
-    /// True once a call has started.
-    pub(super) fn has_started_call(&self) -> bool {
-        self.has_started_call
+    /// Number of calls that have started.
+    pub(super) fn call_count(&self) -> usize {
+        self.call_count
     }
 
     /// Adds a complete call with its own data.

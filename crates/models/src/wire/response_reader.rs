@@ -7,13 +7,19 @@ use serde_json::Value;
 use crate::frame_decoder::WireFrame;
 use crate::provider_error::ResponseFault;
 
+/// Maximum number of tool calls in a response; more are the output of a broken model.
+pub(crate) const MAX_REPLY_CALLS: usize = 1_000;
+
 /// Decodes one response, frame by frame.
 pub(crate) trait ResponseReader: Send {
     /// Decodes a frame and appends its events.
     fn read(&mut self, frame: &WireFrame, events: &mut Vec<ModelEvent>) -> Result<FrameProgress, ResponseFault>;
 
-    /// True once a tool call has started. Calls are emitted when complete, but a started call counts as output.
-    fn has_started_call(&self) -> bool;
+    /// Number of tool calls that have started. Calls are emitted when complete, but a started call counts as output.
+    fn call_count(&self) -> usize;
+
+    /// True once the response named the reason for its end. Only token counts may follow.
+    fn has_stop_reason(&self) -> bool;
 
     /// Handles the end of the frames and returns the remaining events, the stop last. Fails if the response named no reason
     /// for its end, because it is then incomplete.
@@ -23,7 +29,7 @@ pub(crate) trait ResponseReader: Send {
 /// Effect of a frame on the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrameProgress {
-    /// Keep-alive without content.
+    /// Keep-alive, or a frame whose content is empty.
     KeepAlive,
     /// More frames follow.
     More,
@@ -67,7 +73,36 @@ impl StopReason {
 
 /// Parses a frame as JSON.
 pub(super) fn parse_json(data: &str) -> Result<Value, ResponseFault> {
-    serde_json::from_str(data).map_err(|_| ResponseFault::Malformed("a frame is not JSON"))
+    let parsed = serde_json::from_str(data).or_else(|_| serde_json::from_str(&replace_lone_surrogates(data)));
+    parsed.map_err(|_| ResponseFault::Malformed("a frame is not JSON"))
+}
+
+/// Replaces each escaped half of a surrogate pair by U+FFFD: servers that cut text by UTF-16 units split pairs.
+fn replace_lone_surrogates(data: &str) -> String {
+    let unit_at = |text: &str| {
+        let digits = text.strip_prefix("\\u")?.get(..4)?;
+        u16::from_str_radix(digits, 16).ok()
+    };
+    let mut replaced = String::with_capacity(data.len());
+    let mut rest = data;
+    while let Some(start) = rest.find('\\') {
+        replaced.push_str(&rest[..start]);
+        rest = &rest[start..];
+        let next_unit = |from: usize| rest.get(from..).and_then(unit_at);
+        let len = match unit_at(rest) {
+            Some(0xD800..=0xDBFF) if matches!(next_unit(6), Some(0xDC00..=0xDFFF)) => 12,
+            Some(0xD800..=0xDFFF) => {
+                replaced.push('\u{FFFD}');
+                rest = &rest[6..];
+                continue;
+            }
+            // The escaped character may be a backslash.
+            _ => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
+        };
+        replaced.push_str(&rest[..len]);
+        rest = &rest[len..];
+    }
+    replaced + rest
 }
 
 /// Fault of a response that ended without a reason.

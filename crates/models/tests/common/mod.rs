@@ -15,7 +15,7 @@ pub const PROVIDER_TEST_KEY: &str = "sk-test-0123456789abcdef";
 /// Options for an endpoint, with the key and without retries.
 pub fn options_for(api_base: String) -> ProviderOptions {
     ProviderOptions {
-        api_key: Some(PROVIDER_TEST_KEY.into()),
+        api_keys: vec![PROVIDER_TEST_KEY.into()],
         api_base: Some(api_base),
         retries: 0,
         ..ProviderOptions::default()

@@ -10,7 +10,7 @@ use capstan_tape::{
 use serde::Deserialize as _;
 use serde_json::json;
 
-use super::binding_validation::{BindingError, check_conflicts, check_output_channel, validate_binding};
+use super::binding_validation::{BindingError, check_conflicts, check_models, check_output_channel, validate_binding};
 use super::{BindingChoice, RejectedBinding, UnreadableBinding, default_binding, explain_choice, resolve_binding};
 
 /// Key-value namespace of the bindings.
@@ -26,6 +26,8 @@ pub struct BindingStore {
     system_tape: TapeAddress,
     /// Known output channels, if any are given.
     channels: Option<Vec<ChannelName>>,
+    /// Known model providers, if any are given.
+    model_providers: Option<Vec<String>>,
     snapshot: Mutex<Option<BindingSnapshot>>,
 }
 
@@ -53,12 +55,17 @@ impl BindingSnapshot {
 impl BindingStore {
     /// Bindings in the store of `tapes`. Changes are recorded on the tape `system`.
     pub fn new(tapes: TapeRepository, clock: Clock, system: TapeAddress) -> Self {
-        Self { tapes, clock, system_tape: system, channels: None, snapshot: Mutex::default() }
+        Self { tapes, clock, system_tape: system, channels: None, model_providers: None, snapshot: Mutex::default() }
     }
 
     /// Restricts output channels of saved bindings to `channels`.
     pub fn with_channels(self, channels: Vec<ChannelName>) -> Self {
         Self { channels: Some(channels), ..self }
+    }
+
+    /// Restricts models in the configuration of saved bindings to those of `providers`.
+    pub fn with_model_providers(self, providers: Vec<String>) -> Self {
+        Self { model_providers: Some(providers), ..self }
     }
 
     /// All readable bindings, ordered by id.
@@ -137,8 +144,14 @@ impl BindingStore {
         .await
     }
 
-    fn check_binding(&self, binding: &Binding, runners: &[Descriptor]) -> Result<(), BindingError> {
+    /// Checks a binding by itself, against its runner and against the model providers.
+    pub fn check_runner_fit(&self, binding: &Binding, runners: &[Descriptor]) -> Result<(), BindingError> {
         validate_binding(binding, runners)?;
+        self.model_providers.as_deref().map_or(Ok(()), |providers| check_models(binding, runners, providers))
+    }
+
+    fn check_binding(&self, binding: &Binding, runners: &[Descriptor]) -> Result<(), BindingError> {
+        self.check_runner_fit(binding, runners)?;
         self.channels.as_deref().map_or(Ok(()), |channels| check_output_channel(binding, channels))
     }
 

@@ -7,6 +7,7 @@ use capstan_tape::StoreError;
 
 use super::UnreadableBinding;
 use super::conflict::ambiguous_event_type;
+use super::runner_config::{RunnerConfigValidator, check_model_providers, check_named_resources};
 use super::specificity::{SCOPE_FIELDS, scope_values};
 use crate::approval;
 
@@ -88,8 +89,25 @@ pub fn validate_binding(binding: &Binding, runners: &[Descriptor]) -> Result<(),
     let Some(runner) = runners.iter().find(|runner| runner.id == binding.runner_id) else {
         return Err(BindingError::unknown_runner(&binding.runner_id, runners));
     };
-    check_runner_config(binding, runner).map_err(invalid)?;
-    check_grant(binding, runner).map_err(invalid)
+    check_runner(binding, runner, &RunnerConfigValidator::new(runner)).map_err(invalid)
+}
+
+/// Checks that a binding still fits its runner, or returns the problem. A stored binding may be older than the runner, or
+/// than the settings of the host.
+pub fn check_runner(binding: &Binding, runner: &Descriptor, config: &RunnerConfigValidator) -> Result<(), String> {
+    config.check(binding, runner)?;
+    check_grant(binding, runner)?;
+    check_named_resources(binding, runner)
+}
+
+/// Checks that the models in the configuration of a binding have a provider.
+pub(super) fn check_models(
+    binding: &Binding,
+    runners: &[Descriptor],
+    providers: &[String],
+) -> Result<(), BindingError> {
+    check_model_providers(binding, runners, providers)
+        .map_err(|detail| BindingError::Invalid { binding_id: binding.binding_id.clone(), detail })
 }
 
 /// Checks that no other binding matches some event with equal specificity.
@@ -145,6 +163,9 @@ fn check_fields(binding: &Binding) -> Result<(), String> {
     if binding.delivery_policy.chat_id.as_ref().is_some_and(|chat: &ChatId| chat.as_str().trim().is_empty()) {
         return Err("the chat_id of its delivery_policy is empty".to_owned());
     }
+    if binding.timeout_seconds == Some(0) {
+        return Err("its timeout_seconds is 0: every run would end at once".to_owned());
+    }
     binding.event_types.iter().try_for_each(|pattern| check_event_type(pattern))?;
     binding.filters.iter().try_for_each(check_filter)?;
     binding.resource_policy.approvals.iter().find_map(approval::rule_error).map_or(Ok(()), Err)
@@ -190,25 +211,4 @@ fn check_grant(binding: &Binding, runner: &Descriptor) -> Result<(), String> {
         return Err(format!("the runner {} cannot do without state: its state_policy must be enabled", runner.id));
     }
     Ok(())
-}
-
-fn check_runner_config(binding: &Binding, runner: &Descriptor) -> Result<(), String> {
-    let Some(schema) = &runner.config_schema else {
-        return match binding.runner_config.keys().next() {
-            None => Ok(()),
-            Some(key) => Err(format!("the runner {} takes no configuration, and {key} is set", runner.id)),
-        };
-    };
-    let validator = jsonschema::validator_for(schema)
-        .map_err(|error| format!("the config schema of the runner {} is not valid: {error}", runner.id))?;
-    let config = serde_json::Value::Object(binding.runner_config.clone());
-    let problems: Vec<String> = validator
-        .iter_errors(&config)
-        .take(3)
-        .map(|error| match error.instance_path().to_string() {
-            path if path.is_empty() => error.to_string(),
-            path => format!("{}: {error}", path.trim_start_matches('/').replace('/', ".")),
-        })
-        .collect();
-    if problems.is_empty() { Ok(()) } else { Err(format!("its runner_config does not fit: {}", problems.join("; "))) }
 }

@@ -8,6 +8,7 @@ mod binding_match;
 mod binding_store;
 mod binding_validation;
 mod conflict;
+mod runner_config;
 mod specificity;
 mod unreadable_binding;
 
@@ -18,7 +19,8 @@ use serde::Serialize;
 
 pub use binding_match::BindingMismatch;
 pub use binding_store::BindingStore;
-pub use binding_validation::{BindingError, validate_binding};
+pub use binding_validation::{BindingError, check_runner, validate_binding};
+pub use runner_config::{RESOURCE_KEYWORD, RunnerConfigValidator};
 pub use specificity::BindingSpecificity;
 pub use unreadable_binding::UnreadableBinding;
 
@@ -43,6 +45,7 @@ pub fn default_binding() -> Binding {
         resource_policy: ResourcePolicy::default(),
         state_policy: StatePolicy::default(),
         delivery_policy: DeliveryPolicy::default(),
+        timeout_seconds: None,
         enabled: true,
     }
 }

@@ -42,6 +42,17 @@ impl FailureCode {
         }
     }
 
+    /// Message for a chat in place of the text of a model provider; `None` for all other failures, whose messages are
+    /// written by Capstan or a plugin.
+    pub fn public_message(&self) -> Option<String> {
+        match self {
+            Self::Known(code) if code.is_model_failure() => {
+                Some(format!("{} ({})", lower_first(code.meaning().trim_end_matches('.')), code.id()))
+            }
+            Self::Known(_) | Self::Other(_) => None,
+        }
+    }
+
     /// Exit class of a command that fails with this code.
     pub fn exit_class(&self) -> ExitClass {
         match self {
@@ -127,4 +138,10 @@ impl JsonSchema for FailureCode {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         String::json_schema(generator)
     }
+}
+
+/// Text with its first letter in lower case.
+fn lower_first(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
 }

@@ -101,6 +101,20 @@ impl ErrorCode {
         self.entry().meaning.trim_start()
     }
 
+    /// Returns true for a failure of a model call, whose message may quote the provider.
+    pub fn is_model_failure(self) -> bool {
+        matches!(
+            self,
+            Self::ModelBroken
+                | Self::ModelContextOverflow
+                | Self::ModelRateLimited
+                | Self::ModelRejected
+                | Self::ModelUnauthorized
+                | Self::ModelUnknown
+                | Self::ModelUnreachable
+        )
+    }
+
     /// Advice to the user, in lower case and without a final period.
     pub const fn hint(self) -> &'static str {
         self.entry().hint

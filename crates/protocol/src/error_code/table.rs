@@ -51,9 +51,9 @@ error_codes! {
     /// An attachment of a remote event refers to an address that remote sources may not name.
     AttachmentRefused { id: "attachment-refused", exit: Usage, owner: Shared,
         hint: "send the content as a data: URL, or a public http: or https: URL" }
-    /// A new backup failed its verification and was deleted.
+    /// A backup failed its verification.
     BackupDamaged { id: "backup-damaged", exit: Store, owner: Shared,
-        hint: "run `capstan doctor` to list the damage; the damaged copy was deleted" }
+        hint: "to back up, run `capstan doctor` to list the damage; to restore, use another backup" }
     /// A file or folder already exists at the path of the backup.
     BackupExists { id: "backup-exists", exit: Usage, owner: Shared,
         hint: "choose another path, or pass --force to replace the existing files" }
@@ -98,7 +98,7 @@ error_codes! {
         hint: "correct or remove the setting named in the message; `capstan config show` prints all settings and origins" }
     /// The workspace configures a setting that only the user may set.
     ConfigUntrusted { id: "config-untrusted", exit: Config, owner: Shared,
-        hint: "set it in your own config.toml or environment, or set trust_workspace = true there to trust the workspace" }
+        hint: "set it in your own config.toml or environment, or trust this workspace with `capstan trust`" }
     /// A write failed because the disk is full or a quota or file size limit was reached.
     DiskFull { id: "disk-full", exit: Store, owner: Store,
         hint: "free disk space and try again; acknowledged data is not lost" }
@@ -111,6 +111,9 @@ error_codes! {
     /// All channels have ended, and some events still have no outcome.
     EventsLeft { id: "events-left", exit: Failed, owner: Shared,
         hint: "run `capstan doctor` to find the cause; the next start resumes the events" }
+    /// The home directory, or a file in it, belongs to another user or can be written by others.
+    HomeInsecure { id: "home-insecure", exit: Config, owner: Shared,
+        hint: "run `chmod go-w` on it, or `capstan doctor --repair`" }
     /// The home directory cannot be used.
     HomeUnusable { id: "home-unusable", exit: Config, owner: Shared,
         hint: "set CAPSTAN_HOME to a writable directory" }
@@ -168,6 +171,9 @@ error_codes! {
     /// The request exceeds the context window of the model, even after a handoff.
     ModelContextOverflow { id: "model-context-overflow", exit: Failed, owner: Shared,
         hint: "shorten the message, have tools return less at once, or use a model with a larger context window" }
+    /// Every key of every model that may answer is cooling down after a refusal.
+    ModelExhausted { id: "model-exhausted", exit: Failed, owner: Shared,
+        hint: "try again at the time in the message, or add keys (api_keys) or fallback_models; a restart ends cool-downs" }
     /// The provider rejected the request because of a rate limit or quota.
     ModelRateLimited { id: "model-rate-limited", exit: Failed, owner: Shared,
         hint: "wait and try again, or check the quota of the account; CAPSTAN_FALLBACK_MODELS names fallback models" }
@@ -186,6 +192,9 @@ error_codes! {
     /// Data was rejected because its lists and objects are nested too deeply.
     NestedTooDeep { id: "nested-too-deep", exit: Usage, owner: Shared,
         hint: "reduce the nesting, or pass the nested part as text" }
+    /// No held or undelivered message has the given id, or it cannot be sent again.
+    OutboxUnknown { id: "outbox-unknown", exit: Usage, owner: Shared,
+        hint: "run `capstan outbox list` to see the held and undelivered messages" }
     /// The standard output is closed, so replies cannot be written.
     OutputClosed { id: "output-closed", exit: Usage, owner: Shared,
         hint: "keep the standard output open for the reader of the replies; use `>/dev/null` to discard them" }
@@ -231,6 +240,9 @@ error_codes! {
     /// Another process is using the session.
     SessionBusy { id: "session-busy", exit: Failed, owner: Host,
         hint: "wait for the other process, or use another session" }
+    /// A new session would have the name of a fork.
+    SessionIsFork { id: "session-is-fork", exit: Usage, owner: Host,
+        hint: "continue the fork with `--tape NAME`, or with the session id `fork:NAME`; or use another session id" }
     /// The session `system` is reserved for the host.
     SessionReserved { id: "session-reserved", exit: Usage, owner: Shared,
         hint: "use another session id; `capstan tape show system` shows the entries of the reserved session" }
@@ -272,7 +284,7 @@ error_codes! {
         hint: "restart Capstan; events in progress are recovered. Please report the panic message as a defect" }
     /// The data was written by a newer version of Capstan.
     StoreTooNew { id: "store-too-new", exit: Store, owner: Store,
-        hint: "use the version of Capstan that wrote the data, or a newer one" }
+        hint: "use the version of Capstan that wrote the data, or a newer one; `capstan store rollback` returns to the copy kept before the migration, and `capstan tape export` and `capstan store backup` still read the newer data" }
     /// The disk failed to sync written data.
     StoreUnsynced { id: "store-unsynced", exit: Store, owner: Store,
         hint: "check the disk, then restart Capstan: it verifies the stored data before it writes again" }

@@ -25,6 +25,16 @@ pub struct ArtifactReadCall {
     pub limit: u64,
 }
 
+/// Request for a page of the artifacts of the session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ArtifactListCall {
+    /// `next` of the previous page; absent: the first page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+    /// Maximum number of artifacts, at least 1.
+    pub limit: usize,
+}
+
 /// Content to be stored as an artifact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NewArtifact {

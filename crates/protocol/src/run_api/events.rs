@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::TapeEntry;
+use super::{TapeEntry, base64_bytes};
 use crate::{Event, EventId, EventKey, OutboundMessage, OutboxStatus, Outcome, RunId, SessionId, Timestamp};
 
 /// Request for an event by its id.
@@ -11,6 +11,31 @@ use crate::{Event, EventId, EventKey, OutboundMessage, OutboxStatus, Outcome, Ru
 pub struct EventGetCall {
     /// Id of the event, at the source of the run's own event.
     pub id: EventId,
+}
+
+/// Request for a range of the raw payload of an event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RawPayloadCall {
+    /// Id of the event, at the source of the run's own event.
+    pub id: EventId,
+    /// First byte of the range.
+    #[serde(default)]
+    pub offset: u64,
+    /// Maximum length of the range.
+    pub limit: u64,
+}
+
+/// A range of the raw payload of an event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RawPayloadPart {
+    /// Size of the whole payload.
+    pub bytes: u64,
+    /// First byte of the range.
+    pub offset: u64,
+    /// The range, base64 in JSON. Shorter than the limit where the payload ends.
+    #[serde(with = "base64_bytes")]
+    #[schemars(with = "String")]
+    pub content: Vec<u8>,
 }
 
 /// An accepted event and its outcome.

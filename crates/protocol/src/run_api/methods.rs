@@ -41,6 +41,12 @@ macro_rules! run_api_methods {
                 "models.rerank" needs "`models`: `rerank`, for that model",
                 call ModelsRerank(RerankCall) -> Vec<RerankScore>,
                 fn rerank(call: RerankCall) = call;
+
+                /// The models that the host is configured with and the grant covers with `stream`, the default one first,
+                /// and the names of the providers. Providers may accept further models.
+                "models.list" needs "`models`: `stream`, for at least one model",
+                call ModelsList(EmptyCall) -> ModelDirectory,
+                fn list() = EmptyCall {};
             }
 
             /// Tools.
@@ -106,6 +112,12 @@ macro_rules! run_api_methods {
                 call TapeReset(ResetCall) -> (),
                 fn reset(archive: bool) = ResetCall { archive };
 
+                /// Creates a fork of the tape at an entry. A person continues it with `capstan run --tape`, and closes it
+                /// with `capstan tape merge` or `capstan tape discard`. At most 100 for a run.
+                "tape.fork" needs "`tape`: `write`",
+                call TapeFork(ForkCall) -> ForkSummary,
+                fn fork(at: Option<EntryId>) = ForkCall { at };
+
                 /// Name, head and number of anchors.
                 "tape.info" needs "`tape`: `read`",
                 call TapeInfo(EmptyCall) -> TapeSummary,
@@ -144,6 +156,11 @@ macro_rules! run_api_methods {
                 "steering.take" needs "`steering`",
                 call SteeringTake(EmptyCall) -> Vec<Content>,
                 fn take() = EmptyCall {};
+
+                /// The same messages as `steering.take`, each with its prompt and the event that it was built from.
+                "steering.pull" needs "`steering`",
+                call SteeringPull(EmptyCall) -> Vec<SteeredMessage>,
+                fn pull() = EmptyCall {};
             }
 
             /// Settings of the session, across its turns.
@@ -177,15 +194,46 @@ macro_rules! run_api_methods {
                 "artifacts.create" needs "`artifacts`: `create`",
                 call ArtifactsCreate(NewArtifact) -> Artifact,
                 fn create(artifact: NewArtifact) = artifact;
+
+                /// Artifacts on the tape of the session, oldest first, page by page.
+                "artifacts.list" needs "`artifacts`: `metadata`",
+                call ArtifactsList(ArtifactListCall) -> CursorPage<Artifact>,
+                fn list(cursor: Option<&str>, limit: usize) =
+                    ArtifactListCall { cursor: cursor.map(str::to_owned), limit };
             }
 
             /// Child runs.
             runs: RunsApi {
                 /// Runs the same runner on a fork of the tape and waits for its end. The child uses this run's budget,
-                /// gets at most this run's grant, and is cancelled when this run ends.
+                /// gets at most this run's grant, and is cancelled when this run ends. With `merge_back`, the entries of a
+                /// child that completed join the tape of this run under new ids, after the results of the open step; its
+                /// anchors stay on the fork, so that the context of this run does not move.
                 "runs.child" needs "`children`",
                 call RunsChild(ChildRunCall) -> ChildRunOutcome,
                 fn child(call: ChildRunCall) = call;
+
+                /// A run of the session in the ledger: status, times, usage.
+                "runs.get" needs "`events`: `get`",
+                call RunsGet(RunGetCall) -> RunSummary,
+                fn get(run_id: &RunId) = RunGetCall { run_id: run_id.clone() };
+
+                /// Runs of the session, newest first, page by page. A page may have fewer runs than the limit and still
+                /// have a next one, because the ledger is searched in parts.
+                "runs.list" needs "`events`: `page`",
+                call RunsList(RunListCall) -> CursorPage<RunSummary>,
+                fn list(cursor: Option<&str>, limit: usize) = RunListCall { cursor: cursor.map(str::to_owned), limit };
+
+                /// Activity of a run of the session, as items of the event log, oldest first, page by page. The limit counts
+                /// tape entries, so a page may have fewer items.
+                "runs.events" needs "`events`: `page`",
+                call RunsEvents(RunEventsCall) -> CursorPage<EventLogItem>,
+                fn events(run_id: &RunId, cursor: Option<&str>, limit: usize) =
+                    RunEventsCall { run_id: run_id.clone(), cursor: cursor.map(str::to_owned), limit };
+
+                /// Cancels a child run of this run, at any depth. The response is false if it has ended.
+                "runs.cancel" needs "`children`",
+                call RunsCancel(RunCancelCall) -> bool,
+                fn cancel(run_id: &RunId) = RunCancelCall { run_id: run_id.clone() };
             }
 
             /// Values by key. Every runner has its own values in each scope.
@@ -205,7 +253,7 @@ macro_rules! run_api_methods {
                 "state.list" needs "`state`: that scope",
                 call StateList(StateListCall) -> CursorPage<StateEntry>,
                 fn list(scope: StateScope, cursor: Option<&str>, limit: usize) =
-                    StateListCall { scope, cursor: cursor.map(str::to_owned), limit };
+                    StateListCall { scope, cursor: cursor.map(str::to_owned), limit, prefix: String::new() };
 
                 /// Removes a key; the response is true if it existed.
                 "state.delete" needs "`state`: that scope",
@@ -259,6 +307,12 @@ macro_rules! run_api_methods {
                 "events.get" needs "`events`: `get`",
                 call EventsGet(EventGetCall) -> Box<EventRecord>,
                 fn get(id: &EventId) = EventGetCall { id: id.clone() };
+
+                /// A range of the raw payload of such an event, as its platform sent it; `not_found` if the channel passed
+                /// none on.
+                "events.raw" needs "`events`: `get`",
+                call EventsRaw(RawPayloadCall) -> RawPayloadPart,
+                fn raw(id: &EventId, offset: u64, limit: u64) = RawPayloadCall { id: id.clone(), offset, limit };
 
                 /// Items of the event log, page by page. The limit counts tape entries: a page may have fewer items, or
                 /// more, because outcomes and deliveries are not on the tape.

@@ -26,18 +26,23 @@ mod storage;
 mod tape;
 mod tools;
 
-pub use artifacts::{ArtifactDescribeCall, ArtifactPart, ArtifactReadCall, NewArtifact};
-pub use child_runs::{ChildRunCall, ChildRunOutcome};
+pub use artifacts::{ArtifactDescribeCall, ArtifactListCall, ArtifactPart, ArtifactReadCall, NewArtifact};
+pub use child_runs::{
+    ChildRunCall, ChildRunOutcome, RunCancelCall, RunEventsCall, RunGetCall, RunListCall, RunSummary,
+};
 pub use cursor_page::{CursorPage, EntryOrder, PageRequest};
-pub use events::{EventGetCall, EventLogItem, EventRecord};
-pub use history::{HistoryMessage, HistorySearchCall};
+pub use events::{EventGetCall, EventLogItem, EventRecord, RawPayloadCall, RawPayloadPart};
+pub use history::{HistoryMessage, HistorySearchCall, MessageEvent, SteeredMessage};
 pub use knowledge::{KnowledgeBase, KnowledgePassage, RetrieveCall, RetrievedPage};
 pub use messages::{ApiMethod, ApiRequest, ApiResponse, UnknownMethod};
-pub use models::{ModelCall, ModelEvent, RerankCall, RerankScore, TokenCount, tool_spec_bytes};
+pub use models::{ModelCall, ModelDirectory, ModelEvent, RerankCall, RerankScore, TokenCount, tool_spec_bytes};
 pub use sessions::{ContinuationCall, ModelChoiceCall};
 pub use state::{StateEntry, StateKeyCall, StateListCall, StateSetCall};
 pub use storage::{StorageEntry, StorageListCall, StorageNameCall, StoragePutCall, StoredContent};
-pub use tape::{AnchorsCall, HandoffCall, NoteCall, ResetCall, SayCall, TapeEntry, TapeSearchCall, TapeSummary};
+pub use tape::{
+    AnchorsCall, ForkCall, ForkSummary, HandoffCall, NoteCall, ResetCall, SayCall, TapeEntry, TapeSearchCall,
+    TapeSummary,
+};
 pub use tools::{CommandCall, CommandRefusalCall, ToolDetailCall, ToolStepCall};
 
 use schemars::JsonSchema;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ChatMessage, JsonObject, ModelId, ToolCall, ToolSpec, Usage};
+use crate::{ChatMessage, JsonObject, ModelId, ModelOptions, ToolCall, ToolSpec, Usage};
 
-/// Request to a model. The host adds the options of the model.
+/// Request to a model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelCall {
     /// Model to ask; absent: the host's default model.
@@ -22,6 +22,16 @@ pub struct ModelCall {
     /// Tools that the model may call.
     #[serde(default)]
     pub tools: Arc<[ToolSpec]>,
+    /// Options of the call; absent ones are those of the host.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub options: ModelOptions,
+    /// Models to try, in order, if the model fails before the first token of its reply; absent: those of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fallbacks: Option<Vec<ModelId>>,
+}
+
+fn is_default(options: &ModelOptions) -> bool {
+    *options == ModelOptions::default()
 }
 
 /// One event of a model's answer.
@@ -43,6 +53,18 @@ pub enum ModelEvent {
     Truncated,
     /// The answer is complete.
     Stop,
+}
+
+/// Models that a run may ask.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ModelDirectory {
+    /// Model for calls that name none, if the grant covers it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default: Option<ModelId>,
+    /// Configured models, the default one first.
+    pub models: Vec<ModelId>,
+    /// Names of the providers.
+    pub providers: Vec<String>,
 }
 
 /// Number of tokens of a request.

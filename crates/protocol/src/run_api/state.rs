@@ -36,6 +36,9 @@ pub struct StateListCall {
     pub cursor: Option<String>,
     /// Maximum number of keys, at least 1.
     pub limit: usize,
+    /// Prefix of the keys; absent: all keys.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub prefix: String,
 }
 
 /// A stored value and its key.

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Content, EntryId, JsonObject, TapeName};
+use crate::{Content, EntryId, JsonObject, SessionId, TapeName};
 
 /// A handoff: the anchor to be written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -38,6 +38,25 @@ pub struct ResetCall {
     /// Mark the old generation as archived.
     #[serde(default)]
     pub archive: bool,
+}
+
+/// Request for a fork of the tape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ForkCall {
+    /// Last entry that the fork shares with the tape; absent: the newest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<EntryId>,
+}
+
+/// A fork of a tape.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ForkSummary {
+    /// Name of the fork, as `capstan run --tape` and `capstan tape merge` take it.
+    pub tape: TapeName,
+    /// Session whose turns read the tape up to the position and the fork, and write to the fork.
+    pub session_id: SessionId,
+    /// Last entry that the fork shares with the tape.
+    pub position: EntryId,
 }
 
 /// Request for the newest anchors.

@@ -2,19 +2,21 @@
 
 use std::sync::Arc;
 
-use capstan_hooks::contracts::methods::{ArtifactsCreate, ArtifactsDescribe, ArtifactsRead};
-use capstan_hooks::contracts::{Artifact, ArtifactPart, NewArtifact};
-use capstan_protocol::run_api::{ArtifactDescribeCall, ArtifactReadCall};
-use capstan_protocol::{ApiError, ApiErrorCode, ArtifactId, ArtifactOperation, RunId};
-use capstan_tape::{EntryKind, RunRecord, TapeEvent, TapeEventKind, TapeSlice};
+use capstan_hooks::contracts::methods::{ArtifactsCreate, ArtifactsDescribe, ArtifactsList, ArtifactsRead};
+use capstan_hooks::contracts::{ApiMethod, Artifact, ArtifactPart, CursorPage, NewArtifact, PageRequest};
+use capstan_protocol::run_api::{ArtifactDescribeCall, ArtifactListCall, ArtifactReadCall};
+use capstan_protocol::{ApiError, ApiErrorCode, ArtifactId, ArtifactOperation, Content, ContentPart, RunId};
+use capstan_tape::{EntryKind, EntryOrder, RunRecord, TapeEvent, TapeEventKind, TapeSlice};
 
+use super::history::TapeCursor;
 use super::method_handler::MethodHandler;
 use super::required_permission::RequiredPermission;
-use super::store_api_error;
+use super::{paging, store_api_error};
+use crate::api_error::unauthorized_error;
 use crate::artifacts;
-use crate::payload_size::{PayloadSize, text_size};
-use crate::run::Run;
+use crate::payload_size::{PayloadSize, optional_text_size, text_size};
 use crate::run::call_limiter::CallPermit;
+use crate::run::{Run, dropped_result_entry};
 
 /// Entries read at once.
 const ARTIFACT_SEARCH_PAGE_SIZE: usize = 500;
@@ -75,6 +77,67 @@ impl MethodHandler for ArtifactsCreate {
     }
 }
 
+impl MethodHandler for ArtifactsList {
+    fn permission(_: &Run, _: &ArtifactListCall) -> RequiredPermission {
+        RequiredPermission::Artifacts(ArtifactOperation::Metadata)
+    }
+
+    fn payload(_: &Run, call: &ArtifactListCall) -> PayloadSize {
+        PayloadSize::Arguments(optional_text_size(call.cursor.as_deref()))
+    }
+
+    async fn handle(run: &Arc<Run>, call: ArtifactListCall, _: CallPermit) -> Result<CursorPage<Artifact>, ApiError> {
+        let limit = paging::clamp_limit(call.limit)?;
+        run.flush_before_read().await.map_err(|error| store_api_error(&error))?;
+        let (tape, order) = (run.journal.tape(), EntryOrder::OldestFirst);
+        let request = PageRequest { cursor: call.cursor, limit, order, ..PageRequest::default() };
+        let mut cursor = TapeCursor::from_call(ApiMethod::ArtifactsList, tape, &request)?;
+        let mut items = Vec::new();
+        loop {
+            let kinds = vec![EntryKind::Event];
+            let slice = TapeSlice { kinds, ..cursor.next_slice(ARTIFACT_SEARCH_PAGE_SIZE) };
+            let entries = run.environment.tapes.read(tape, &slice).await.map_err(|error| store_api_error(&error))?;
+            if entries.is_empty() {
+                return Ok(CursorPage { items, next: None });
+            }
+            for entry in &entries {
+                cursor.last_read = Some(entry.id);
+                if entry.event_kind() == Some(TapeEventKind::ArtifactCreated)
+                    && let Some(TapeEvent::ArtifactCreated(artifact)) = TapeEvent::from_entry(entry)
+                {
+                    items.push(artifact);
+                    if items.len() >= limit {
+                        return Ok(CursorPage { items, next: cursor.encode_cursor() });
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Completes the references to artifacts in a content. A reference to an artifact that the run cannot read becomes a
+/// line of text, and is recorded.
+pub(crate) async fn resolve_artifact_parts(run: &Run, content: Content) -> Content {
+    let Content::Parts(parts) = content else { return content };
+    let mut resolved = Vec::with_capacity(parts.len());
+    for part in parts {
+        let Some(id) = part.artifact_id() else {
+            resolved.push(part);
+            continue;
+        };
+        let may_read = run.grant().may.artifacts.contains(&ArtifactOperation::Read);
+        let found = if may_read { find_artifact(run, &id).await } else { Err(unauthorized_error("artifacts")) };
+        match found {
+            Ok(artifact) => resolved.push(ContentPart::from_artifact(&artifact)),
+            Err(error) => {
+                run.append(dropped_result_entry("message.completed", &error.to_string()));
+                resolved.push(ContentPart::from_text(format!("[file {id} is not available]")));
+            }
+        }
+    }
+    Content::Parts(resolved)
+}
+
 /// Finds an artifact on the run's own tape, or on that of a child run of its session. The id contains the run that
 /// created it, so the search starts at the beginning of that run.
 async fn find_artifact(run: &Run, id: &ArtifactId) -> Result<Artifact, ApiError> {
@@ -83,9 +146,7 @@ async fn find_artifact(run: &Run, id: &ArtifactId) -> Result<Artifact, ApiError>
     let tapes = &run.environment.tapes;
     let creator_id = id.as_str().rsplit_once('.').map(|(run, _)| RunId::new(run)).ok_or_else(unknown)?;
     let creator = tapes.store().run(&creator_id).await.map_err(|error| store_api_error(&error))?.ok_or_else(unknown)?;
-    if creator.session != run.context.conversation.session_id {
-        return Err(unknown());
-    }
+    // On its own tape a run sees what it may read, on a fork also the artifacts of the parent's session.
     let tape = if is_child_of_session(run, &creator).await? { &creator.tape } else { run.journal.tape() };
     let mut slice = TapeSlice {
         kinds: vec![EntryKind::Event],

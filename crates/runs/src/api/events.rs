@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use capstan_hooks::contracts::methods::{EventsGet, EventsPage};
-use capstan_hooks::contracts::{ApiMethod, CursorPage, EventLogItem, EventRecord, PageRequest};
-use capstan_protocol::run_api::{EntryOrder, EventGetCall};
-use capstan_protocol::{ApiError, ApiErrorCode, EntryId, EventKey, EventOperation, ReadScope};
-use capstan_tape::{EventAcceptance, InboxRecord, TapeAddress, TapeSlice, tape_name};
+use capstan_hooks::contracts::methods::{EventsGet, EventsPage, EventsRaw};
+use capstan_hooks::contracts::{ApiMethod, CursorPage, EventLogItem, EventRecord, PageRequest, RawPayloadPart};
+use capstan_protocol::run_api::{EntryOrder, EventGetCall, RawPayloadCall};
+use capstan_protocol::{ApiError, ApiErrorCode, EntryId, EventId, EventKey, EventOperation, ReadScope};
+use capstan_tape::{EventAcceptance, InboxRecord, StoreError, TapeAddress, TapeSlice};
 
 use super::history::{self, TapeCursor, page_request_size, required_reach};
 use super::method_handler::MethodHandler;
@@ -26,15 +26,7 @@ impl MethodHandler for EventsGet {
     }
 
     async fn handle(run: &Arc<Run>, call: EventGetCall, _: CallPermit) -> Result<Box<EventRecord>, ApiError> {
-        let id = call.id;
-        let unknown =
-            || ApiError::new(ApiErrorCode::NotFound, format!("there is no event {id} that this run can read"));
-        let key = EventKey { event_id: id.clone(), ..EventKey::from(&run.context.event) };
-        let record = run.environment.tapes.store().inbox_record(&key).await.map_err(|error| store_api_error(&error))?;
-        let record = record.filter(|record| is_in_reach(run, record)).ok_or_else(unknown)?;
-        let entries = run.environment.tapes.read_any_generation(&record.tape, &TapeSlice::single(record.entry)).await;
-        let entry = entries.map_err(|error| store_api_error(&error))?.pop();
-        let accepted = entry.as_ref().and_then(EventAcceptance::from_entry).ok_or_else(unknown)?;
+        let (record, accepted) = find_event(run, &call.id).await?;
         let (outcome, run_id) = record.outcome.unzip();
         Ok(Box::new(EventRecord {
             event: *accepted.event,
@@ -43,6 +35,34 @@ impl MethodHandler for EventsGet {
             outcome,
             run_id: run_id.flatten(),
         }))
+    }
+}
+
+impl MethodHandler for EventsRaw {
+    fn permission(_: &Run, _: &RawPayloadCall) -> RequiredPermission {
+        RequiredPermission::Events(EventOperation::Get, ReadScope::Conversation)
+    }
+
+    fn payload(_: &Run, call: &RawPayloadCall) -> PayloadSize {
+        PayloadSize::Arguments(text_size(call.id.as_str()))
+    }
+
+    async fn handle(run: &Arc<Run>, call: RawPayloadCall, _: CallPermit) -> Result<RawPayloadPart, ApiError> {
+        let (_, accepted) = find_event(run, &call.id).await?;
+        let content = match (accepted.raw, &accepted.event.raw_ref) {
+            (Some(text), _) => Some(text.into_bytes()),
+            (None, Some(raw)) => {
+                let stored = run.environment.tapes.store().blob(&raw.blob).await;
+                stored.map_err(|error| store_api_error(&error))?
+            }
+            (None, None) => None,
+        };
+        let content = content.ok_or_else(|| {
+            ApiError::new(ApiErrorCode::NotFound, format!("the raw payload of event {} is not stored", call.id))
+        })?;
+        let clamp = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
+        let part = content[clamp(call.offset)..clamp(call.offset.saturating_add(call.limit))].to_vec();
+        Ok(RawPayloadPart { bytes: content.len() as u64, offset: call.offset, content: part })
     }
 }
 
@@ -78,10 +98,31 @@ impl MethodHandler for EventsPage {
     }
 }
 
+/// An event with the source of the run's own event that the run may read, as it was accepted.
+async fn find_event(run: &Run, id: &EventId) -> Result<(InboxRecord, EventAcceptance), ApiError> {
+    let unknown = || ApiError::new(ApiErrorCode::NotFound, format!("there is no event {id} that this run can read"));
+    let key = EventKey { event_id: id.clone(), ..EventKey::from(&run.context.event) };
+    let record = run.environment.tapes.store().inbox_record(&key).await.map_err(|error| store_api_error(&error))?;
+    let record = record.ok_or_else(unknown)?;
+    if !is_in_reach(run, &record).await? {
+        return Err(unknown());
+    }
+    let entries = run.environment.tapes.read_any_generation(&record.tape, &TapeSlice::single(record.entry)).await;
+    let entry = entries.map_err(|error| store_api_error(&error))?.pop();
+    let accepted = entry.as_ref().and_then(EventAcceptance::from_entry).ok_or_else(unknown)?;
+    Ok((record, accepted))
+}
+
 /// Returns true if an event belongs to the run's own session, or to its workspace if the grant reaches that far.
-fn is_in_reach(run: &Run, record: &InboxRecord) -> bool {
-    let workspace = run.environment.workspace_id.clone();
+async fn is_in_reach(run: &Run, record: &InboxRecord) -> Result<bool, ApiError> {
     let is_own = record.session == run.context.conversation.session_id;
-    let is_in_workspace = record.tape == tape_name(&TapeAddress { workspace, session: record.session.clone() });
-    is_in_workspace && (is_own || run.grant().may.reach >= ReadScope::Workspace)
+    if !is_own && run.grant().may.reach < ReadScope::Workspace {
+        return Ok(false);
+    }
+    let address = TapeAddress { workspace: run.environment.workspace_id.clone(), session: record.session.clone() };
+    match run.environment.tapes.session_tape(&address).await {
+        Ok(tape) => Ok(tape == record.tape),
+        Err(StoreError::TapeNotFound { .. }) => Ok(false),
+        Err(error) => Err(store_api_error(&error)),
+    }
 }

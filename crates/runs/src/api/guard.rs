@@ -60,12 +60,14 @@ impl GuardedApi {
     /// Serves a call, if it is admitted. It ends with the run, even if its caller outlives the run.
     async fn serve<M: MethodHandler>(&self, request: M::Request) -> Result<ApiReply, ApiError> {
         let (run, limiter) = (&self.run, &self.run.call_limiter);
-        let revocation_error = || limiter.revocation_error(&run.cancel_token).unwrap_or_else(run_ended_error);
+        let revocation_error = || run.revocation_error(M::METHOD).unwrap_or_else(run_ended_error);
+        let ends_with_cancel = !run.serves_after_cancel(M::METHOD);
         let reply = match self.admit::<M>(&request) {
             Err(refusal) => return Err(run.record_refusal(M::METHOD, refusal).await),
             Ok(permit) => tokio::select! {
                 biased;
                 () = limiter.revoked.cancelled() => Err(revocation_error()),
+                () = run.cancel_token.cancelled(), if ends_with_cancel => Err(revocation_error()),
                 reply = M::handle(run, request, permit) => reply,
             },
         };

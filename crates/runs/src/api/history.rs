@@ -3,17 +3,20 @@
 use std::sync::Arc;
 
 use capstan_hooks::contracts::methods::{HistoryPage, HistorySearch};
-use capstan_hooks::contracts::{ApiMethod, CursorPage, HistoryMessage, PageRequest};
+use capstan_hooks::contracts::{ApiMethod, CursorPage, HistoryMessage, MessageEvent, PageRequest};
 use capstan_protocol::run_api::HistorySearchCall;
 use capstan_protocol::{
-    ApiError, ChatMessage, EntryId, HistoryOperation, MessageRole, ReadScope, RunId, SessionId, TapeName,
+    ApiError, ChatMessage, EntryId, EventKey, HistoryOperation, MessageRole, ReadScope, RunId, SessionId, TapeName,
 };
-use capstan_tape::{Entry, EntryKind, EntryOrder, Query, TapeAddress, TapeSlice, tape_name};
+use capstan_tape::{
+    Entry, EntryKind, EntryOrder, EventAcceptance, Query, StoreError, TapeAddress, TapeSlice, meta_keys, tape_name,
+};
 use serde::Deserialize as _;
 
 use super::cursor::PagedList;
 use super::method_handler::MethodHandler;
 use super::required_permission::RequiredPermission;
+use super::tape::admit_search;
 use super::{paging, store_api_error};
 use crate::payload_size::{PayloadSize, optional_text_size, text_size};
 use crate::run::Run;
@@ -40,7 +43,9 @@ impl MethodHandler for HistoryPage {
             let entries = run.environment.tapes.read(&tape, &slice).await.map_err(|error| store_api_error(&error))?;
             let Some(last) = entries.last() else { return Ok(CursorPage { items, next: None }) };
             cursor.last_read = Some(last.id);
-            items.extend(entries.iter().filter_map(dialogue_message));
+            for entry in &entries {
+                items.extend(dialogue_message(run, entry).await?);
+            }
             if items.len() >= limit {
                 break;
             }
@@ -60,9 +65,14 @@ impl MethodHandler for HistorySearch {
 
     async fn handle(run: &Arc<Run>, call: HistorySearchCall, _: CallPermit) -> Result<Vec<HistoryMessage>, ApiError> {
         let (limit, tape) = (paging::clamp_limit(call.limit)?, resolve_tape(run, call.session.as_ref()).await?);
+        let _permit = admit_search(run, &call.text).await?;
         let query = Query { kinds: vec![EntryKind::Message], limit: Some(limit), ..Query::search(&call.text) };
         let found = run.environment.tapes.query(&tape, &query).await.map_err(|error| store_api_error(&error))?;
-        Ok(found.iter().filter_map(dialogue_message).collect())
+        let mut messages = Vec::new();
+        for entry in &found {
+            messages.extend(dialogue_message(run, entry).await?);
+        }
+        Ok(messages)
     }
 }
 
@@ -78,19 +88,42 @@ pub(super) fn page_request_size(call: &PageRequest) -> u64 {
     optional_text_size(call.cursor.as_deref()) + optional_text_size(call.session.as_ref().map(SessionId::as_str))
 }
 
-/// Message of an entry, if it is part of the dialogue.
-fn dialogue_message(entry: &Entry) -> Option<HistoryMessage> {
+/// Message of an entry, if it is part of the dialogue, with the events that it was built from.
+async fn dialogue_message(run: &Run, entry: &Entry) -> Result<Option<HistoryMessage>, ApiError> {
     if entry.is_hidden() {
-        return None;
+        return Ok(None);
     }
-    let message = ChatMessage::deserialize(&entry.payload).ok()?;
-    matches!(message.role, MessageRole::User | MessageRole::Assistant).then(|| HistoryMessage {
+    let Ok(message) = ChatMessage::deserialize(&entry.payload) else { return Ok(None) };
+    if !matches!(message.role, MessageRole::User | MessageRole::Assistant) {
+        return Ok(None);
+    }
+    Ok(Some(HistoryMessage {
         entry: entry.id,
         role: message.role,
         text: message.content.text(),
         date: entry.date.as_str().to_owned(),
         run_id: entry.run_id().map(RunId::new),
-    })
+        content: message.content,
+        events: message_events(run, entry).await?,
+    }))
+}
+
+/// Events that the message of an entry was built from, as they were accepted.
+async fn message_events(run: &Run, entry: &Entry) -> Result<Vec<MessageEvent>, ApiError> {
+    let keys = entry.meta.get(meta_keys::EVENTS).cloned().unwrap_or_default();
+    let keys: Vec<EventKey> = serde_json::from_value(keys).unwrap_or_default();
+    let tapes = &run.environment.tapes;
+    let mut events = Vec::new();
+    for key in keys {
+        let record = tapes.store().inbox_record(&key).await.map_err(|error| store_api_error(&error))?;
+        let Some(record) = record else { continue };
+        let slice = TapeSlice::single(record.entry);
+        let accepted =
+            tapes.read_any_generation(&record.tape, &slice).await.map_err(|error| store_api_error(&error))?;
+        let accepted = accepted.first().and_then(EventAcceptance::from_entry);
+        events.extend(accepted.map(|accepted| MessageEvent::from(&*accepted.event)));
+    }
+    Ok(events)
 }
 
 /// Tape of another session of the workspace, or the run's own tape with all pending entries written.
@@ -98,7 +131,12 @@ pub(super) async fn resolve_tape(run: &Run, session: Option<&SessionId>) -> Resu
     let other_session = session.filter(|session| **session != run.context.conversation.session_id);
     if let Some(session) = other_session {
         let workspace = run.environment.workspace_id.clone();
-        return Ok(tape_name(&TapeAddress { workspace, session: session.clone() }));
+        let address = TapeAddress { workspace, session: session.clone() };
+        return match run.environment.tapes.session_tape(&address).await {
+            // Like a session without entries.
+            Err(StoreError::TapeNotFound { .. }) => Ok(tape_name(&address)),
+            tape => tape.map_err(|error| store_api_error(&error)),
+        };
     }
     run.flush_before_read().await.map_err(|error| store_api_error(&error))?;
     Ok(run.journal.tape().clone())

@@ -14,6 +14,8 @@ mod history;
 mod image_limit;
 mod knowledge;
 mod method_handler;
+mod model_call_deadline;
+mod model_list;
 mod model_reply;
 mod models;
 mod paging;
@@ -29,6 +31,8 @@ mod token_meter;
 mod tool_authority;
 mod tool_step;
 mod tools;
+
+pub(crate) use self::artifacts::resolve_artifact_parts;
 
 use std::sync::Arc;
 

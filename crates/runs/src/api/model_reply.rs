@@ -40,6 +40,8 @@ pub(super) struct PendingModelCall {
     truncated: bool,
     /// Length of the reply so far, in bytes.
     bytes: usize,
+    /// Number of the key that was used, for a provider with several.
+    key: Option<u32>,
 }
 
 /// Progress of a reply.
@@ -53,7 +55,12 @@ enum ReplyStep {
 impl PendingModelCall {
     pub(super) fn new(run: &Arc<Run>, request: ModelRequest) -> Self {
         let (run, request) = (Arc::clone(run), Arc::new(request));
-        Self { run, request, output: ModelOutput::default(), truncated: false, bytes: 0 }
+        Self { run, request, output: ModelOutput::default(), truncated: false, bytes: 0, key: None }
+    }
+
+    /// Call that used this key of several.
+    pub(super) fn with_key(self, key: Option<u32>) -> Self {
+        Self { key, ..self }
     }
 
     /// Forwards the provider's events. The call ends exactly once: on the tape, for the hooks, and as an open call. The
@@ -69,10 +76,13 @@ impl PendingModelCall {
         let results = async_stream::stream! {
             let _in_flight = permit;
             let revoked = self.run.call_limiter.revoked.clone();
+            let cancelled = self.run.cancel_token.clone();
             loop {
                 let step = tokio::select! {
                     biased;
                     () = revoked.cancelled() => return,
+                    // A runner that ends its work after a cancellation gets no further output.
+                    () = cancelled.cancelled() => return,
                     step = self.next_step(&mut events) => step,
                 };
                 match step {
@@ -144,7 +154,7 @@ impl PendingModelCall {
         }
         let status = if end.is_ok() { ModelCallStatus::Ok } else { ModelCallStatus::Error };
         let (model, truncated) = (self.request.model.clone(), self.truncated);
-        let end = ModelCallEnd { status, usage, model, truncated };
+        let end = ModelCallEnd { status, usage, model, truncated, key: self.key };
         self.run.append(TapeEvent::ModelCallEnded(end).into());
     }
 
@@ -204,7 +214,7 @@ fn event_len(event: &ModelEvent) -> usize {
 pub(super) fn model_api_error(error: &ModelError) -> ApiError {
     let (code, retryable) = match error.kind {
         ModelErrorKind::UnknownModel => (ApiErrorCode::NotFound, false),
-        ModelErrorKind::RateLimited => (ApiErrorCode::RateLimited, true),
+        ModelErrorKind::RateLimited | ModelErrorKind::Exhausted => (ApiErrorCode::RateLimited, true),
         ModelErrorKind::ContextOverflow => (ApiErrorCode::PayloadTooLarge, false),
         ModelErrorKind::Unreachable | ModelErrorKind::Broken => (ApiErrorCode::RuntimeError, true),
         ModelErrorKind::Unauthorized | ModelErrorKind::Rejected => (ApiErrorCode::RuntimeError, false),

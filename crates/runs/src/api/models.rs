@@ -2,22 +2,24 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use capstan_hooks::LlmDecision;
 use capstan_hooks::args::{BeforeLlmCallArgs, LlmRequest};
 use capstan_hooks::contracts::methods::{ModelsCountTokens, ModelsInvoke, ModelsRerank, ModelsStream};
 use capstan_hooks::contracts::{
-    ModelCall, ModelError, ModelErrorKind, ModelResultStream, ModelStream, RequestBody, RerankCall, RerankScore,
-    TokenCount, collect_api_output,
+    CallObserver, KeyPosition, ModelCall, ModelError, ModelErrorKind, ModelResultStream, ModelStream, RequestBody,
+    RerankCall, RerankScore, TokenCount, collect_api_output,
 };
 use capstan_models::wire;
 use capstan_protocol::{
-    ApiError, ApiErrorCode, JsonObject, ModelId, ModelOperation, ModelOutput, ModelRequest, StreamEvent,
+    ApiError, ApiErrorCode, JsonObject, ModelId, ModelOperation, ModelOutput, ModelRequest, StreamEvent, Timestamp,
 };
 use capstan_tape::conversation;
 
 use super::method_handler::MethodHandler;
+use super::model_call_deadline::ModelCallDeadline;
 use super::model_reply::{PendingModelCall, model_api_error, output_stream};
 use super::required_permission::RequiredPermission;
 use super::token_meter::{SentText, TokenMeter, budget_error};
@@ -38,7 +40,9 @@ impl MethodHandler for ModelsStream {
     }
 
     async fn handle(run: &Arc<Run>, call: ModelCall, permit: CallPermit) -> Result<ModelResultStream, ApiError> {
-        ModelSender { run, operation: ModelOperation::Stream }.open_stream(call, permit).await
+        let deadline = ModelCallDeadline::of_call(run, &call);
+        let sender = ModelSender { run, operation: ModelOperation::Stream };
+        Ok(deadline.limit_stream(deadline.limit(sender.open_stream(call, permit)).await?))
     }
 }
 
@@ -52,8 +56,10 @@ impl MethodHandler for ModelsInvoke {
     }
 
     async fn handle(run: &Arc<Run>, call: ModelCall, permit: CallPermit) -> Result<ModelOutput, ApiError> {
-        let results = ModelSender { run, operation: ModelOperation::Invoke }.open_stream(call, permit).await?;
-        collect_api_output(results).await
+        let deadline = ModelCallDeadline::of_call(run, &call);
+        let sender = ModelSender { run, operation: ModelOperation::Invoke };
+        let results = deadline.limit(sender.open_stream(call, permit)).await?;
+        deadline.limit(collect_api_output(results)).await
     }
 }
 
@@ -93,7 +99,7 @@ fn model_permission(run: &Run, operation: ModelOperation, model: Option<&ModelId
 
 /// Size of a model request. The host's own list of tools is not measured again with every step.
 fn model_call_payload(run: &Run, call: &ModelCall) -> PayloadSize {
-    let is_host_list = Arc::ptr_eq(&call.tools, run.environment.tools.specs());
+    let is_host_list = Arc::ptr_eq(&call.tools, run.environment.tools.model_specs());
     PayloadSize::Content(model_call_size(call) + if is_host_list { 0 } else { tool_specs_size(&call.tools) })
 }
 
@@ -106,6 +112,9 @@ struct ModelSender<'a> {
 impl ModelSender<'_> {
     /// Calls a model, within the run's budget. The call is in flight until its stream ends or is dropped.
     async fn open_stream(&self, call: ModelCall, permit: CallPermit) -> Result<ModelResultStream, ApiError> {
+        if let Some(problem) = call.options.error() {
+            return Err(ApiError::new(ApiErrorCode::InvalidArgument, problem));
+        }
         let budget = &self.run.budget;
         budget.begin_step().map_err(budget_error)?;
         let sent_text = SentText::of_metered_call(budget, &call);
@@ -136,13 +145,15 @@ impl ModelSender<'_> {
             system: call.system,
             messages: call.messages,
             tools: call.tools,
-            options: options.model_options.clone(),
+            options: options.model_options.for_call(&call.options),
         });
+        let requested_fallbacks = call.fallbacks;
         self.check_allowed(&request.model)?;
         run.ingest_message();
         let mut current = request;
         let mut fallbacks: Option<std::vec::IntoIter<ModelId>> = None;
         let mut cause: Option<ModelError> = None;
+        let mut cooling = CoolingModels::default();
         loop {
             // The hooks run for each model: they may allow content for one model and not for another.
             let request = match self.run_before_hooks(Arc::clone(&current)).await? {
@@ -155,22 +166,30 @@ impl ModelSender<'_> {
             self.check_allowed(&request.model)?;
             let messages = image_limit::keep_newest_images(conversation::normalize_request(request.messages));
             let request = ModelRequest { messages, ..request };
-            let fallbacks = fallbacks.get_or_insert_with(|| self.allowed_fallbacks(&request.model).into_iter());
+            let fallbacks = fallbacks.get_or_insert_with(|| {
+                self.allowed_fallbacks(&request.model, requested_fallbacks.as_deref()).into_iter()
+            });
             if let Some(open_call) = open_call {
                 open_call.update(&request);
             }
-            let attempt = self.send_request(&request).await?;
-            let call = PendingModelCall::new(run, request);
+            let observer = RunCallObserver {
+                run,
+                key: AtomicU32::new(0),
+                can_wait_for_keys: !self.is_any_free(fallbacks.as_slice()),
+            };
+            let attempt = self.send_request(&request, &observer).await?;
+            let call = PendingModelCall::new(run, request).with_key(observer.key());
             let error = match attempt {
                 Ok(events) => return Ok((call, events)),
                 Err(error) => error,
             };
             call.finish(Err(&error)).await?;
+            cooling.add(&call.request.model, error.retry_at);
             // A fallback model without a provider is not the reason why the first one failed.
             let is_provided = run.environment.model_provider(call.request.model.provider()).is_some();
             let reported = cause.take().filter(|_| !is_provided).unwrap_or_else(|| error.clone());
             let Some(next) = fallbacks.next().filter(|_| can_fall_back(error.kind)) else {
-                return Err(model_api_error(&reported));
+                return Err(model_api_error(&cooling.exhausted_error().unwrap_or(reported)));
             };
             tracing::warn!("{error}; trying {next}");
             current = Arc::new(ModelRequest { model: next, ..ModelRequest::clone(&current) });
@@ -188,27 +207,41 @@ impl ModelSender<'_> {
     }
 
     /// Fallback models of a model that the run may use.
-    fn allowed_fallbacks(&self, model: &ModelId) -> Vec<ModelId> {
-        let others = self.run.environment.options.fallback_models.iter().filter(|other| *other != model);
+    fn allowed_fallbacks(&self, model: &ModelId, requested: Option<&[ModelId]>) -> Vec<ModelId> {
+        let fallbacks = requested.unwrap_or(&self.run.environment.options.fallback_models);
+        let others = fallbacks.iter().filter(|other| *other != model);
         others.filter(|other| self.check_allowed(other).is_ok()).cloned().collect()
     }
 
-    /// Records a request and sends it. The inner result is the model's; the outer one is the host's.
-    async fn send_request(&self, request: &ModelRequest) -> Result<Result<ModelStream, ModelError>, ApiError> {
+    /// Returns true if one of these models has a provider with a key that is not cooling down.
+    fn is_any_free(&self, models: &[ModelId]) -> bool {
+        let is_free = |model: &ModelId| {
+            let provider = self.run.environment.model_provider(model.provider());
+            provider.is_some_and(|provider| provider.check_keys(model, false).is_ok())
+        };
+        models.iter().any(is_free)
+    }
+
+    /// Records a request and sends it. The inner result is the model's; the outer one is the host's. A request that no
+    /// key can be used for is neither recorded nor sent.
+    async fn send_request(
+        &self,
+        request: &ModelRequest,
+        observer: &RunCallObserver<'_>,
+    ) -> Result<Result<ModelStream, ModelError>, ApiError> {
         let Some(provider) = self.run.environment.model_provider(request.model.provider()).cloned() else {
             return Ok(Err(self.unknown_provider_error(request.model.provider())));
         };
+        if let Err(error) = provider.check_keys(&request.model, observer.can_wait_for_keys) {
+            return Ok(Err(error));
+        }
         let body = provider.request_body(request);
         let substitute_body = || RequestBody { rest: JsonObject::new(), ..wire::openai_body(request) };
         let recorded = body.as_ref().map_or_else(|| Cow::Owned(substitute_body()), Cow::Borrowed);
         // The body is serialized while its record is written to the log.
         let text = async { Ok(body.as_ref().map(RequestBody::to_text)) };
         let ((), text) = tokio::try_join!(biased; record_call(self.run, &recorded, &request.model), text)?;
-        let on_wait = |error: &ModelError, wait: Duration| {
-            let (reason, seconds) = (error.message.clone(), wait.as_secs_f64());
-            self.run.try_emit(StreamEvent::Waiting { reason, seconds });
-        };
-        Ok(provider.send_recorded(request, text, &on_wait).await)
+        Ok(provider.send_recorded(request, text, observer).await)
     }
 
     fn unknown_provider_error(&self, name: &str) -> ModelError {
@@ -233,6 +266,67 @@ impl ModelSender<'_> {
     }
 }
 
+/// Observer of a call for its run.
+struct RunCallObserver<'a> {
+    run: &'a Run,
+    /// Number of the last key that was used; 0 if the provider reported none.
+    key: AtomicU32,
+    can_wait_for_keys: bool,
+}
+
+impl RunCallObserver<'_> {
+    fn key(&self) -> Option<u32> {
+        Some(self.key.load(Ordering::Relaxed)).filter(|number| *number > 0)
+    }
+}
+
+impl CallObserver for RunCallObserver<'_> {
+    fn on_retry(&self, error: &ModelError, delay: Duration) {
+        let (reason, seconds) = (error.message.clone(), delay.as_secs_f64());
+        self.run.try_emit(StreamEvent::Waiting { reason, seconds, code: Some(error.kind.code().into()) });
+    }
+
+    fn on_key(&self, key: KeyPosition) {
+        self.key.store(key.number, Ordering::Relaxed);
+    }
+
+    fn can_wait_for_keys(&self) -> bool {
+        self.can_wait_for_keys
+    }
+}
+
+/// Models of a chain that failed because their keys are cooling down.
+#[derive(Default)]
+struct CoolingModels {
+    models: Vec<(ModelId, Timestamp)>,
+    /// A model failed for another reason, so that a retry may succeed at any time.
+    has_other_failure: bool,
+}
+
+impl CoolingModels {
+    fn add(&mut self, model: &ModelId, retry_at: Option<Timestamp>) {
+        match retry_at {
+            Some(retry_at) => self.models.push((model.clone(), retry_at)),
+            None => self.has_other_failure = true,
+        }
+    }
+
+    /// Error of a chain of several models none of which can answer now. Shown in chats, so it has no address.
+    fn exhausted_error(&self) -> Option<ModelError> {
+        let earliest = self.models.iter().map(|(_, retry_at)| *retry_at).min()?;
+        if self.has_other_failure || self.models.len() < 2 {
+            return None;
+        }
+        let models: Vec<String> = self.models.iter().map(|(model, _)| model.to_string()).collect();
+        let message = format!(
+            "no model can answer: the keys of {} are cooling down; a retry can succeed from {} on",
+            models.join(", "),
+            earliest.to_utc_seconds()
+        );
+        Some(ModelError::new(ModelErrorKind::Exhausted, message).with_retry_at(earliest))
+    }
+}
+
 /// Records a request before it is sent. It becomes durable together with the reply: a power cut loses both, and the
 /// request is sent again.
 async fn record_call(run: &Run, body: &RequestBody, model: &ModelId) -> Result<(), ApiError> {
@@ -241,7 +335,10 @@ async fn record_call(run: &Run, body: &RequestBody, model: &ModelId) -> Result<(
         progress.model_calls += 1;
         progress.model_calls
     };
-    let (facts, entry) = model_call_log::record_model_call(body, model, number, &run.environment.call_content_cache);
+    let environment = &run.environment;
+    let secrets = &environment.options.secret_masker;
+    let (facts, entry) =
+        model_call_log::record_model_call(body, model, number, &environment.call_content_cache, secrets);
     run.journal.extend(facts);
     run.append(entry);
     run.journal.flush_ordered().await.map_err(|error| store_api_error(&error))
@@ -254,7 +351,8 @@ fn can_fall_back(kind: ModelErrorKind) -> bool {
         | ModelErrorKind::Unauthorized
         | ModelErrorKind::UnknownModel
         | ModelErrorKind::RateLimited
-        | ModelErrorKind::Broken => true,
+        | ModelErrorKind::Broken
+        | ModelErrorKind::Exhausted => true,
         ModelErrorKind::ContextOverflow | ModelErrorKind::Rejected => false,
     }
 }

@@ -19,22 +19,30 @@ impl MethodHandler for PromptSystem {
         RequiredPermission::Prompt
     }
 
-    /// Joins the parts of all plugins, the lowest priority first, separated by a blank line; empty ones are skipped.
+    /// Returns the system prompt of the run, which its first call builds.
     async fn handle(run: &Arc<Run>, _: EmptyCall, _: CallPermit) -> Result<String, ApiError> {
-        let args = SystemPromptArgs { prompt: run.prompt.clone(), state: run.state.clone() };
-        // The hook is synchronous and reads files: other sessions must not wait for the disk.
-        let run = Arc::clone(run);
-        let answers =
-            tokio::task::spawn_blocking(move || run.environment.hooks.call_all_sync::<SystemPrompt>(&args)).await;
-        let answers = answers.map_err(|error| {
-            tracing::error!(%error, "cannot build the system prompt");
-            ApiError::new(ApiErrorCode::RuntimeError, "the system prompt could not be built")
-                .with_cause(ErrorCode::HookFailed)
-        })?;
-        let answers = answers.map_err(|failure| hook_api_error(&failure))?;
-        let parts = answers.into_iter().rev().filter_map(|answer| answer.value).filter(|part| !part.is_empty());
-        Ok(parts.collect::<Vec<_>>().join("\n\n"))
+        run.system_prompt.get_or_try_init(|| build_system_prompt(run)).await.cloned()
     }
+}
+
+/// Joins the parts of all plugins, the lowest priority first, separated by a blank line; empty ones are skipped.
+async fn build_system_prompt(run: &Arc<Run>) -> Result<String, ApiError> {
+    let args = SystemPromptArgs {
+        prompt: run.prompt.clone(),
+        session_id: run.context.conversation.session_id.clone(),
+        state: run.state.clone(),
+    };
+    // The hook is synchronous and reads files: other sessions must not wait for the disk.
+    let run = Arc::clone(run);
+    let answers = tokio::task::spawn_blocking(move || run.environment.hooks.call_all_sync::<SystemPrompt>(&args)).await;
+    let answers = answers.map_err(|error| {
+        tracing::error!(%error, "cannot build the system prompt");
+        ApiError::new(ApiErrorCode::RuntimeError, "the system prompt could not be built")
+            .with_cause(ErrorCode::HookFailed)
+    })?;
+    let answers = answers.map_err(|failure| hook_api_error(&failure))?;
+    let parts = answers.into_iter().rev().filter_map(|answer| answer.value).filter(|part| !part.is_empty());
+    Ok(parts.collect::<Vec<_>>().join("\n\n"))
 }
 
 impl MethodHandler for PromptContinuation {

@@ -24,7 +24,10 @@ impl MethodHandler for SessionModel {
     }
 
     async fn handle(run: &Arc<Run>, _: EmptyCall, _: CallPermit) -> Result<Option<ModelId>, ApiError> {
-        // A child run uses the model of its session.
+        if let Some(model) = &run.model {
+            return Ok(Some(model.clone()));
+        }
+        // A child run uses the model of its session by default.
         let state = run.environment.tapes.store().state(run.journal.session_tape()).await;
         let state = state.map_err(|error| store_api_error(&error))?;
         // A value that another version wrote and this one cannot parse counts as no choice.
@@ -59,7 +62,7 @@ impl MethodHandler for SessionChooseModel {
     }
 }
 
-fn check_provider(run: &Run, model: &ModelId) -> Result<(), ApiError> {
+pub(super) fn check_provider(run: &Run, model: &ModelId) -> Result<(), ApiError> {
     if run.environment.model_provider(model.provider()).is_none() {
         let message = format!("there is no model provider {:?}", model.provider());
         return Err(ApiError::new(ApiErrorCode::NotFound, message).with_cause(ErrorCode::ModelUnknown));

@@ -52,13 +52,16 @@ impl MethodHandler for StateList {
     }
 
     fn payload(_: &Run, call: &StateListCall) -> PayloadSize {
-        PayloadSize::Arguments(optional_text_size(call.cursor.as_deref()))
+        PayloadSize::Arguments(optional_text_size(call.cursor.as_deref()) + text_size(&call.prefix))
     }
 
     async fn handle(run: &Arc<Run>, call: StateListCall, _: CallPermit) -> Result<CursorPage<StateEntry>, ApiError> {
         let namespace = readable_namespace(run, call.scope).await?;
         let list = PagedList { method: ApiMethod::StateList, list_key: &namespace };
-        let page = paging::list_entries(run, &list, call.cursor.as_deref(), call.limit).await?;
+        let page = match call.prefix.as_str() {
+            "" => paging::list_entries(run, &list, call.cursor.as_deref(), call.limit).await?,
+            prefix => paging::list_with_prefix(run, &list, call.cursor.as_deref(), call.limit, prefix).await?,
+        };
         let to_entry = |record: KeyValueRecord| StateEntry { key: record.key, value: record.value, at: record.at };
         Ok(CursorPage { items: page.items.into_iter().map(to_entry).collect(), next: page.next })
     }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use capstan_hooks::contracts::methods::SteeringTake;
-use capstan_protocol::run_api::EmptyCall;
+use capstan_hooks::contracts::SteeredMessage;
+use capstan_hooks::contracts::methods::{SteeringPull, SteeringTake};
+use capstan_protocol::run_api::{EmptyCall, MessageEvent};
 use capstan_protocol::{ApiError, Content};
 use capstan_turn::build_prompt;
 
@@ -18,39 +19,56 @@ impl MethodHandler for SteeringTake {
         RequiredPermission::Steering
     }
 
-    /// Ingests offered messages in order. A message with another origin, with another binding or with none gets a turn
-    /// of its own, because its authority differs. So does a message whose prompt cannot be built; its turn reports the failure. Later messages
-    /// are not ingested before it.
     async fn handle(run: &Arc<Run>, _: EmptyCall, _: CallPermit) -> Result<Vec<Content>, ApiError> {
-        let mut prompts = Vec::new();
-        while let Some(offered) = run.steering.next_offered() {
-            if offered.inbound.origin() != run.origin {
+        Ok(ingest_offered(run).await?.into_iter().map(|message| message.prompt).collect())
+    }
+}
+
+impl MethodHandler for SteeringPull {
+    fn permission(_: &Run, _: &EmptyCall) -> RequiredPermission {
+        RequiredPermission::Steering
+    }
+
+    async fn handle(run: &Arc<Run>, _: EmptyCall, _: CallPermit) -> Result<Vec<SteeredMessage>, ApiError> {
+        ingest_offered(run).await
+    }
+}
+
+/// Ingests offered messages in order. A message with another origin, with another binding or with none gets a turn of
+/// its own, because its authority differs. So does a message whose prompt cannot be built; its turn reports the failure.
+/// Later messages are not ingested before it.
+async fn ingest_offered(run: &Run) -> Result<Vec<SteeredMessage>, ApiError> {
+    let mut messages = Vec::new();
+    while let Some(offered) = run.steering.next_offered() {
+        if offered.inbound.origin() != run.origin {
+            break;
+        }
+        match run.environment.bindings.resolve(&offered.inbound, offered.own_binding.as_ref()).await {
+            Ok(binding) if binding.as_ref() == Some(&run.binding) => {}
+            Ok(_) => break,
+            Err(error) => {
+                tracing::warn!(%error, "cannot resolve the binding of a message");
                 break;
             }
-            match run.environment.bindings.resolve(&offered.inbound, offered.own_binding.as_ref()).await {
-                Ok(binding) if binding.as_ref() == Some(&run.binding) => {}
-                Ok(_) => break,
-                Err(error) => {
-                    tracing::warn!(%error, "cannot resolve the binding of a message");
-                    break;
-                }
+        }
+        let (inbound, session) = (&offered.inbound, &offered.session);
+        match build_prompt(&run.environment.hooks, inbound, session, &run.state, &run.hook_turn).await {
+            Ok(prompt) if run.steering.ingest(&offered.key) => {
+                let prompt = prompt.0.as_ref().clone();
+                run.ingest_steered(&offered.key, prompt.clone());
+                let reads_parts = run.runner.descriptor.capabilities.multimodal_input;
+                let prompt = if reads_parts { prompt } else { prompt.in_words() };
+                messages.push(SteeredMessage { prompt, event: MessageEvent::from(&*offered.inbound) });
             }
-            match build_prompt(&run.environment.hooks, &offered.inbound, &offered.session, &run.state).await {
-                Ok(prompt) if run.steering.ingest(&offered.key) => {
-                    let prompt = prompt.0.as_ref().clone();
-                    run.ingest_steered(&offered.key, prompt.clone());
-                    prompts.push(prompt);
-                }
-                Ok(_) => {}
-                Err(error) => {
-                    tracing::warn!(%error, "cannot ingest a message into a run");
-                    break;
-                }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(%error, "cannot ingest a message into a run");
+                break;
             }
         }
-        if !prompts.is_empty() {
-            run.journal.flush().await.map_err(|error| store_api_error(&error))?;
-        }
-        Ok(prompts)
     }
+    if !messages.is_empty() {
+        run.journal.flush().await.map_err(|error| store_api_error(&error))?;
+    }
+    Ok(messages)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use capstan_hooks::contracts::methods::{StorageDelete, StorageGet, StorageList, StoragePut};
 use capstan_hooks::contracts::{ApiMethod, CursorPage, StorageEntry, StoredContent};
 use capstan_protocol::run_api::{StorageListCall, StorageNameCall, StoragePutCall};
-use capstan_protocol::{ApiError, ApiErrorCode, StorageArea};
+use capstan_protocol::{ApiError, ApiErrorCode, RunnerSource, StorageArea};
 use capstan_tape::{Fact, KeyValueRecord, StorageChange, TapeEvent};
 use serde_json::json;
 
@@ -75,8 +75,12 @@ impl MethodHandler for StorageGet {
     async fn handle(run: &Arc<Run>, call: StorageNameCall, permit: CallPermit) -> Result<StoredContent, ApiError> {
         let StorageNameCall { area, name } = call;
         let (store, namespace) = (run.environment.tapes.store(), area_namespace(run, area, &permit));
+        let earlier = earlier_namespace(run, area, &permit);
         for _ in 0..STATE_CONFLICT_RETRIES {
-            let record = store.key_value(&namespace, &name).await.map_err(|error| store_api_error(&error))?;
+            let mut record = store.key_value(&namespace, &name).await.map_err(|error| store_api_error(&error))?;
+            if let (None, Some(earlier)) = (&record, &earlier) {
+                record = store.key_value(earlier, &name).await.map_err(|error| store_api_error(&error))?;
+            }
             let location =
                 record.as_ref().and_then(ContentLocation::from_record).ok_or_else(|| not_found_error(area))?;
             if let Some(blob) = store.blob(location.content_blob()).await.map_err(|error| store_api_error(&error))? {
@@ -104,7 +108,9 @@ impl MethodHandler for StorageList {
     ) -> Result<CursorPage<StorageEntry>, ApiError> {
         let namespace = area_namespace(run, call.area, &permit);
         let list = PagedList { method: ApiMethod::StorageList, list_key: &namespace };
-        let page = paging::list_entries(run, &list, call.cursor.as_deref(), call.limit).await?;
+        let earlier = earlier_namespace(run, call.area, &permit);
+        let page =
+            paging::list_entries_of_both(run, &list, earlier.as_deref(), call.cursor.as_deref(), call.limit).await?;
         Ok(CursorPage { items: page.items.into_iter().filter_map(storage_item).collect(), next: page.next })
     }
 }
@@ -120,16 +126,20 @@ impl MethodHandler for StorageDelete {
 
     async fn handle(run: &Arc<Run>, call: StorageNameCall, permit: CallPermit) -> Result<bool, ApiError> {
         let StorageNameCall { area, name } = call;
-        let namespace = area_namespace(run, area, &permit);
+        let namespaces = [Some(area_namespace(run, area, &permit)), earlier_namespace(run, area, &permit)];
         let _change_permit = paging::lock_changes(run).await?;
-        let change = StorageChange { area, name: name.clone(), bytes: None };
-        let at = run.environment.options.clock.now();
-        commit_change(run, &namespace, change, |before: &[KeyValueRecord]| {
-            let Some(record) = find_by_name(before, &name) else { return Ok(Vec::new()) };
-            let removal = Fact::RemoveKeyValue { namespace: namespace.clone(), key: name.clone(), removed_at: at };
-            Ok(std::iter::once(removal).chain(ContentLocation::removal_fact(record)).collect())
-        })
-        .await
+        let mut was_there = false;
+        for namespace in namespaces.into_iter().flatten() {
+            let change = StorageChange { area, name: name.clone(), bytes: None };
+            let at = run.environment.options.clock.now();
+            was_there |= commit_change(run, &namespace, change, |before: &[KeyValueRecord]| {
+                let Some(record) = find_by_name(before, &name) else { return Ok(Vec::new()) };
+                let removal = Fact::RemoveKeyValue { namespace: namespace.clone(), key: name.clone(), removed_at: at };
+                Ok(std::iter::once(removal).chain(ContentLocation::removal_fact(record)).collect())
+            })
+            .await?;
+        }
+        Ok(was_there)
     }
 }
 
@@ -148,6 +158,18 @@ fn area_namespace(run: &Run, area: StorageArea, permit: &CallPermit) -> String {
         StorageArea::Binding => json!(run.context.trigger.binding_id),
     };
     RunnerNamespace::Storage { area, owner }.stored_name()
+}
+
+/// Namespace in which earlier versions stored the contents of a tool: that of the runner which called it. Contents are
+/// still read there, and written to the tool's own namespace only. Applies to runners of the host, which store nothing
+/// themselves, and to the tool's own plugin: the contents of another plugin's runner stay its own.
+fn earlier_namespace(run: &Run, area: StorageArea, permit: &CallPermit) -> Option<String> {
+    let owner = permit.storage_owner.as_ref().filter(|_| area == StorageArea::Plugin)?;
+    let runner = &run.runner.descriptor;
+    let id_prefix = format!("plugin:{}/{}/", owner.get(0)?.as_str()?, owner.get(1)?.as_str()?);
+    let is_earlier_owner = runner.source == RunnerSource::HostAdapter || runner.id.as_str().starts_with(&id_prefix);
+    (is_earlier_owner && runner.plugin.is_none())
+        .then(|| RunnerNamespace::Storage { area, owner: json!(runner.id) }.stored_name())
 }
 
 /// Commits the facts that `derive_facts` returns for the records of a namespace, and the event of the change. Returns

@@ -2,20 +2,26 @@
 
 use std::sync::Arc;
 
+use capstan_hooks::args::TapeContextArgs;
 use capstan_hooks::contracts::methods::{
-    TapeAnchors, TapeHandoff, TapeInfo, TapeNote, TapeReset, TapeSay, TapeSearch, TapeView,
+    TapeAnchors, TapeFork, TapeHandoff, TapeInfo, TapeNote, TapeReset, TapeSay, TapeSearch, TapeView,
 };
+use capstan_hooks::points::BuildTapeContext;
+use capstan_hooks::{ContextModelAccess, HookError, HookErrorReason, HookPoint as _};
 use capstan_protocol::run_api::{
-    AnchorsCall, EmptyCall, HandoffCall, NoteCall, ResetCall, SayCall, TapeEntry, TapeSearchCall, TapeSummary,
+    AnchorsCall, EmptyCall, ForkCall, ForkSummary, HandoffCall, NoteCall, ResetCall, SayCall, TapeEntry,
+    TapeSearchCall, TapeSummary,
 };
-use capstan_protocol::{ApiError, ApiErrorCode, ChatMessage, TapeAccess};
+use capstan_protocol::{ApiError, ApiErrorCode, ChatMessage, TapeAccess, TapeName};
 use capstan_tape::{
-    Entry, EntryDraft, EntryKind, EntryOrder, Fact, Query, TapeEventKind, TapeRepository, TapeSlice, conversation,
+    DefaultView, Entry, EntryDraft, EntryKind, EntryOrder, Fact, Query, TapeEventKind, TapeReader, TapeRepository,
+    TapeSlice, conversation, fork_session, searchable_words,
 };
+use tokio::sync::SemaphorePermit;
 
 use super::method_handler::MethodHandler;
 use super::required_permission::RequiredPermission;
-use super::store_api_error;
+use super::{hook_api_error, store_api_error};
 use crate::nesting;
 use crate::payload_size::{PayloadSize, content_size, json_size, text_size};
 use crate::run::call_limiter::CallPermit;
@@ -23,6 +29,10 @@ use crate::run::{PendingHandoff, Run};
 
 /// Maximum number of entries in a response: each may be a megabyte.
 const MAX_TAPE_ENTRIES_READ: usize = 200;
+/// Maximum number of forks that a run may create.
+const MAX_FORKS: u32 = 100;
+/// Maximum number of words of a search, each of which is compared with all words of the index.
+const MAX_SEARCH_WORDS: usize = 32;
 /// Entries read at once to count them.
 const ENTRY_COUNT_PAGE_SIZE: usize = 100;
 
@@ -36,9 +46,11 @@ impl MethodHandler for TapeView {
 
     async fn handle(run: &Arc<Run>, _: EmptyCall, _: CallPermit) -> Result<Vec<ChatMessage>, ApiError> {
         run.ingest_message();
+        if let Some(selected) = select_context(run).await? {
+            return Ok(conversation::normalize_request(selected));
+        }
         // Includes pending entries, which are committed before the run acts on the view.
-        let view = &run.environment.view;
-        let messages = run.journal.view(view.kinds(), |window| view.messages(window)).await;
+        let messages = run.journal.view(DefaultView::KINDS, |window| DefaultView.messages(window)).await;
         Ok(conversation::normalize_request(messages.map_err(|error| store_api_error(&error))?))
     }
 }
@@ -53,11 +65,14 @@ impl MethodHandler for TapeHandoff {
     }
 
     async fn handle(run: &Arc<Run>, call: HandoffCall, _: CallPermit) -> Result<(), ApiError> {
-        let HandoffCall { name, state } = call;
+        let HandoffCall { name, mut state } = call;
         if name.trim().is_empty() {
             return Err(ApiError::new(ApiErrorCode::InvalidArgument, "an anchor needs a name"));
         }
         nesting::check_nesting(&state)?;
+        // The state outlives the context that it summarizes.
+        let masker = &run.environment.options.secret_masker;
+        state.values_mut().for_each(|value| masker.mask_value(value));
         run.request_handoff(PendingHandoff { name, state }).await.map_err(|error| store_api_error(&error))
     }
 }
@@ -127,6 +142,36 @@ impl MethodHandler for TapeReset {
     }
 }
 
+impl MethodHandler for TapeFork {
+    fn permission(_: &Run, _: &ForkCall) -> RequiredPermission {
+        TAPE_WRITE
+    }
+
+    async fn handle(run: &Arc<Run>, call: ForkCall, _: CallPermit) -> Result<ForkSummary, ApiError> {
+        let invalid = |message: String| ApiError::new(ApiErrorCode::InvalidArgument, message);
+        let tape = run.journal.tape();
+        let record = flushed_tapes(run).await?.record(tape).await.map_err(|error| store_api_error(&error))?;
+        let head = record.map(|record| record.head).unwrap_or_default();
+        let position = call.at.unwrap_or(head);
+        if position > head {
+            return Err(invalid(format!("the tape has no entry {position}; the newest is {head}")));
+        }
+        let number = {
+            let mut progress = run.progress();
+            if progress.fork_count >= MAX_FORKS {
+                return Err(invalid(format!("a run creates at most {MAX_FORKS} forks")));
+            }
+            progress.fork_count += 1;
+            progress.fork_count
+        };
+        let fork = TapeName::parse(format!("{tape}__{}.{number}", run.id()));
+        let fork = fork.map_err(|error| ApiError::new(ApiErrorCode::RuntimeError, error.to_string()))?;
+        run.journal.push(Fact::ForkTape { fork: fork.clone(), parent: tape.clone(), position });
+        run.journal.flush().await.map_err(|error| store_api_error(&error))?;
+        Ok(ForkSummary { session_id: fork_session(&fork), tape: fork, position })
+    }
+}
+
 impl MethodHandler for TapeInfo {
     fn permission(_: &Run, _: &EmptyCall) -> RequiredPermission {
         TAPE_READ
@@ -181,12 +226,50 @@ impl MethodHandler for TapeSearch {
     }
 
     async fn handle(run: &Arc<Run>, call: TapeSearchCall, _: CallPermit) -> Result<Vec<TapeEntry>, ApiError> {
+        let _permit = admit_search(run, &call.text).await?;
         let tapes = flushed_tapes(run).await?;
         let kinds = vec![EntryKind::Message, EntryKind::ToolCall, EntryKind::ToolResult, EntryKind::Anchor];
         let query = Query { kinds, limit: Some(call.limit.min(MAX_TAPE_ENTRIES_READ)), ..Query::search(&call.text) };
         let found = tapes.query(run.journal.tape(), &query).await.map_err(|error| store_api_error(&error))?;
         Ok(found.into_iter().map(TapeEntry::from).collect())
     }
+}
+
+/// Messages that a plugin selects in place of the default view. A selection without messages is an error of the plugin: the
+/// model would not even get the message that it is to answer. Any other selection is made valid by the caller.
+async fn select_context(run: &Arc<Run>) -> Result<Option<Vec<ChatMessage>>, ApiError> {
+    let hooks = &run.environment.hooks;
+    if !hooks.is_implemented::<BuildTapeContext>() {
+        return Ok(None);
+    }
+    let tapes = flushed_tapes(run).await?.clone();
+    let args = TapeContextArgs {
+        session_id: run.context.conversation.session_id.clone(),
+        state: run.state.clone(),
+        prompt: run.prompt.clone(),
+        run_id: run.id().clone(),
+        tape: TapeReader::new(tapes, run.journal.tape().clone()),
+        model: ContextModelAccess::new(super::runner_api(run).models),
+    };
+    let decided = hooks.call_first::<BuildTapeContext>(&args).await.map_err(|failure| hook_api_error(&failure))?;
+    let Some(decided) = decided else { return Ok(None) };
+    if decided.value.is_empty() {
+        let (hook, reason) = (BuildTapeContext::INFO.name, "selected no messages".to_owned());
+        let failure = HookError { hook, plugin: decided.plugin, reason: HookErrorReason::Error(reason) };
+        return Err(hook_api_error(&failure));
+    }
+    Ok(Some(decided.value))
+}
+
+/// Admits a search of bounded cost, one at a time: the calls of a step run at once, and would keep the readers of all
+/// sessions busy.
+pub(super) async fn admit_search<'a>(run: &'a Run, text: &str) -> Result<SemaphorePermit<'a>, ApiError> {
+    if searchable_words(text).nth(MAX_SEARCH_WORDS).is_some() {
+        let message = format!("a search has at most {MAX_SEARCH_WORDS} words; search for the rarest ones");
+        return Err(ApiError::new(ApiErrorCode::InvalidArgument, message));
+    }
+    let permit = run.call_limiter.search_lock.acquire().await;
+    permit.map_err(|error| ApiError::new(ApiErrorCode::RuntimeError, error.to_string()))
 }
 
 /// Tapes, with the pending entries of the run written.

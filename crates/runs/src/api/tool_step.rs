@@ -89,6 +89,10 @@ impl<'a> ToolStep<'a> {
                 let output = spill::limit_inline_parts(output, &mut self.remaining_inline_bytes);
                 let output = artifacts::append_tool_result(self.run(), call, output, effectful_tool);
                 self.outputs[position] = Some(output);
+                if self.outputs.iter().all(Option::is_some) {
+                    // In the commit of the last result, so that no crash separates the two.
+                    self.run().write_deferred_merges();
+                }
                 if self.is_read_only {
                     self.schedule.mark_recorded(position);
                     self.emit_results(vec![position]).await;

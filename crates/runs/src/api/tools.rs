@@ -45,7 +45,8 @@ impl MethodHandler for ToolsList {
     }
 
     async fn handle(run: &Arc<Run>, _: EmptyCall, _: CallPermit) -> Result<Arc<[ToolSpec]>, ApiError> {
-        let (tools, specs) = (ToolCaller(Arc::clone(run)), run.environment.tools.specs());
+        let (tools, catalog) = (ToolCaller(Arc::clone(run)), &run.environment.tools);
+        let specs = if run.command_line().is_some() { catalog.specs() } else { catalog.model_specs() };
         let is_granted = |spec: &&ToolSpec| {
             let is_available = tools.tool(spec.name.as_str()).is_some();
             is_available && run.grant().may.tools.allows(ToolOperation::Detail, spec.name.as_str())

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use capstan_protocol::{Clock, EntryId, EventKey, RunId, TapeName};
 use capstan_tape::{
     Batch, BatchPrecondition, CommitDurability, ContextWindow, EntryDraft, EntryKind, EntryRef, Fact, FactOutput,
-    Fence, IncrementalWindow, RunStatus, StoreError, TapeRepository,
+    Fence, IncrementalWindow, RunStatus, StoreError, TapeRepository, meta_keys,
 };
 use tokio_util::task::TaskTracker;
 
@@ -51,6 +51,8 @@ struct PendingFacts {
     is_started: bool,
     /// Some written facts may not be durable yet.
     is_unsynced: bool,
+    /// Conditions of the first commit, which opens the run.
+    first_commit_preconditions: Vec<BatchPrecondition>,
 }
 
 /// Handle for an entry whose id is assigned by its commit.
@@ -69,6 +71,13 @@ impl Journal {
             pending: Mutex::default(),
             cached_window: tokio::sync::Mutex::default(),
         }
+    }
+
+    /// Makes the first commit of the turn fail unless `owner` owns these events: another process may have adopted one of
+    /// them, and an event is served by one process.
+    pub fn require_ownership(&self, events: impl IntoIterator<Item = EventKey>, owner: &str) {
+        let is_owner = |key| BatchPrecondition::EventOwner { key, owner: owner.to_owned() };
+        self.lock().first_commit_preconditions = events.into_iter().map(is_owner).collect();
     }
 
     /// The tape that this journal writes to.
@@ -152,6 +161,10 @@ impl Journal {
     /// Adds the message of events that a run ingests. It is recorded on the tape, and the events are recorded as
     /// ingested by the run.
     pub(crate) fn append_ingested(&self, run: &RunId, message: EntryDraft, events: &[EventKey]) -> PendingEntry {
+        let message = match events {
+            [] => message,
+            events => message.with_meta(meta_keys::EVENTS, serde_json::json!(events)),
+        };
         let mut pending = self.lock();
         let fact = self.append_fact(&mut pending, run, message);
         pending.tracked_count += 1;
@@ -272,13 +285,14 @@ impl Journal {
     async fn commit(
         &self,
         durability: CommitDurability,
-        preconditions: Vec<BatchPrecondition>,
+        mut preconditions: Vec<BatchPrecondition>,
         final_facts: Vec<Fact>,
     ) -> Result<Vec<FactOutput>, StoreError> {
         let _serialized = self.cached_window.lock().await;
         let (mut facts, count, is_unsynced) = {
             let mut pending = self.lock();
             pending.committing_count = pending.facts.len();
+            preconditions.extend(pending.first_commit_preconditions.iter().cloned());
             (pending.facts.clone(), pending.committing_count, pending.is_unsynced)
         };
         facts.extend(final_facts);
@@ -290,6 +304,7 @@ impl Journal {
         let mut pending = self.lock();
         pending.committing_count = 0;
         let committed = committed?;
+        pending.first_commit_preconditions.clear();
         pending.is_unsynced = durability == CommitDurability::Ordered;
         pending.facts.drain(..count);
         pending.facts.iter_mut().for_each(|fact| shift_position(fact, count));

@@ -75,12 +75,7 @@ pub(crate) async fn handle_result(run: &Run, result: RunResult) -> Vec<StreamEve
             }
             stream_events
         }
-        ResultVerdict::Drop(dropped) => {
-            if let Some(dropped) = dropped {
-                drop_result(run, &dropped);
-            }
-            Vec::new()
-        }
+        ResultVerdict::Drop(dropped) => dropped.map(|dropped| drop_result(run, &dropped)).unwrap_or_default(),
         ResultVerdict::EndRun(failure) => {
             run.set_terminal(TerminalResult::Failed(failure));
             Vec::new()
@@ -98,13 +93,17 @@ async fn apply_result(run: &Run, result: RunResult) -> Vec<StreamEvent> {
         run.append_entries(steps);
     }
     match result.body {
-        ResultBody::MessageDelta { delta } => vec![StreamEvent::text(run.add_delta(&delta))],
+        ResultBody::MessageDelta { delta } => {
+            let shown = run.add_delta(&delta);
+            if run.streams_deltas() { vec![StreamEvent::text(shown)] } else { Vec::new() }
+        }
         ResultBody::ReasoningDelta { delta } => vec![StreamEvent::Reasoning { delta }],
         ResultBody::MessageCompleted { content, provider_meta } => run.complete_message(content, provider_meta),
         ResultBody::ToolCallStarted { call } => {
-            run.complete_partial();
+            let mut events = run.complete_partial();
             run.progress().runner_tool_calls.start(call.clone());
-            vec![StreamEvent::ToolCall { call }]
+            events.push(StreamEvent::ToolCall { call });
+            events
         }
         ResultBody::ToolCallCompleted { call_id, name, output } => {
             if !run.progress().runner_tool_calls.is_awaiting(&call_id) {
@@ -115,6 +114,9 @@ async fn apply_result(run: &Run, result: RunResult) -> Vec<StreamEvent> {
             let output = run.environment.options.secret_masker.mask_output(output);
             let steps = run.progress().runner_tool_calls.complete(&call_id, output.clone());
             run.append_entries(steps);
+            if !run.is_step_open() {
+                run.write_deferred_merges();
+            }
             fail_on_store_error(run, run.journal.flush().await);
             vec![StreamEvent::ToolResult { call_id, name, output }]
         }
@@ -139,6 +141,10 @@ async fn apply_result(run: &Run, result: RunResult) -> Vec<StreamEvent> {
             if let Err(error) = artifacts::store_artifact(run, name, media_type, &content) {
                 refuse_result(run, "artifact.created", &error.to_string());
             }
+            Vec::new()
+        }
+        ResultBody::ActionRequested(_) if run.progress().is_in_grace => {
+            refuse_result(run, "action.requested", "the run was cancelled");
             Vec::new()
         }
         ResultBody::ActionRequested(request) => {
@@ -170,11 +176,10 @@ async fn apply_result(run: &Run, result: RunResult) -> Vec<StreamEvent> {
 }
 
 /// Drops a result that the validator rejected. Of a rejected message, the part that was streamed is kept.
-fn drop_result(run: &Run, dropped: &DroppedResult) {
-    if dropped.kind == "message.completed" {
-        run.complete_partial();
-    }
+fn drop_result(run: &Run, dropped: &DroppedResult) -> Vec<StreamEvent> {
+    let events = if dropped.kind == "message.completed" { run.complete_partial() } else { Vec::new() };
     record_dropped_result(run, &dropped.kind, &dropped.reason);
+    events
 }
 
 /// Drops a result whose request is refused.
@@ -228,6 +233,14 @@ fn fail_on_store_error(run: &Run, outcome: Result<(), StoreError>) {
 /// Handles the end of the runner's stream: completes a message that was only streamed, and fails a run without a
 /// terminal result.
 fn finish_results(run: &Run) -> Vec<StreamEvent> {
+    let (is_in_grace, has_ended) = {
+        let progress = run.progress();
+        (progress.is_in_grace, progress.terminal.is_some())
+    };
+    if is_in_grace && !has_ended {
+        // A cancelled run needs no terminal result.
+        return Vec::new();
+    }
     run.set_terminal(TerminalResult::Failed(RunError {
         message: "the runner ended without saying how".to_owned(),
         code: Some(ErrorCode::RunFailed.into()),
@@ -238,14 +251,16 @@ fn finish_results(run: &Run) -> Vec<StreamEvent> {
             run.save_partial();
             let text = run.output();
             run.append(EntryDraft::error("run_model", &failure.message));
-            vec![StreamEvent::error(failure.message), StreamEvent::Final { text, ok: false }]
+            let RunError { message, code } = failure;
+            vec![StreamEvent::Error { message, code }, StreamEvent::Final { text, ok: false }]
         }
         Some(TerminalResult::Completed { .. }) | None => {
             // A run without output has read its message all the same.
             run.ingest_message();
             run.flush_runner_tool_calls();
-            run.complete_partial();
-            vec![StreamEvent::Final { text: run.output(), ok: true }]
+            let mut events = run.complete_partial();
+            events.push(StreamEvent::Final { text: run.output(), ok: true });
+            events
         }
     }
 }

@@ -35,6 +35,8 @@ pub(crate) struct CallLimiter {
     pub(crate) step_lock: Semaphore,
     /// Held by a change of stored state, from the check of its quota to the commit.
     pub(crate) change_lock: Semaphore,
+    /// Held by a search.
+    pub(crate) search_lock: Semaphore,
 }
 
 struct CallLimiterState {
@@ -82,16 +84,17 @@ impl CallLimiter {
             revoked: CancellationToken::new(),
             step_lock: Semaphore::new(1),
             change_lock: Semaphore::new(1),
+            search_lock: Semaphore::new(1),
         }
     }
 
     /// Reason why no call is admitted any more, if there is one.
-    pub(crate) fn revocation_error(&self, cancel_token: &CancellationToken) -> Option<ApiError> {
+    fn revocation_error(&self, is_cancelled: bool) -> Option<ApiError> {
         let message = match self.lock_state().end_status {
             Some(RunStatus::Timeout) => "the deadline of this run has passed",
             Some(RunStatus::Cancelled) => "this run was cancelled",
             Some(_) => return Some(ApiError::new(ApiErrorCode::Unauthorized, "this run has ended")),
-            None if cancel_token.is_cancelled() => "this run was cancelled",
+            None if is_cancelled => "this run was cancelled",
             None if Instant::now() >= self.deadline => "the deadline of this run has passed",
             None => return None,
         };
@@ -140,7 +143,7 @@ impl Run {
     /// the call is within the limits of rate and concurrency.
     pub(crate) fn admit_call(self: &Arc<Self>, method: ApiMethod, size: PayloadSize) -> Result<CallPermit, ApiError> {
         let limiter = &self.call_limiter;
-        if let Some(revoked) = limiter.revocation_error(&self.cancel_token) {
+        if let Some(revoked) = self.revocation_error(method) {
             return Err(revoked);
         }
         if is_foreign_caller(self) {
@@ -149,6 +152,28 @@ impl Run {
         limiter.check_size(method, size)?;
         limiter.count_call()?;
         Ok(CallPermit { run: Arc::clone(self), storage_owner: None })
+    }
+
+    /// Returns true if calls of a method are served in the grace period of a cancelled run: they concern stored data.
+    pub(crate) fn serves_after_cancel(&self, method: ApiMethod) -> bool {
+        let is_about_stored_data = matches!(
+            method,
+            ApiMethod::StateGet
+                | ApiMethod::StateSet
+                | ApiMethod::StateList
+                | ApiMethod::StateDelete
+                | ApiMethod::StorageGet
+                | ApiMethod::StoragePut
+                | ApiMethod::StorageList
+                | ApiMethod::StorageDelete
+        );
+        is_about_stored_data && self.runner.descriptor.capabilities.interrupt
+    }
+
+    /// Reason why no call of this method is admitted any more, if there is one.
+    pub(crate) fn revocation_error(&self, method: ApiMethod) -> Option<ApiError> {
+        let is_cancelled = self.cancel_token.is_cancelled() && !self.serves_after_cancel(method);
+        self.call_limiter.revocation_error(is_cancelled)
     }
 
     /// Ends the API with its run: no further call is admitted, and calls in flight end.
@@ -231,7 +256,6 @@ mod tests {
 
     use capstan_hooks::contracts::ApiMethod;
     use capstan_protocol::ApiErrorCode;
-    use tokio_util::sync::CancellationToken;
 
     use super::{CallLimiter, PayloadSize};
     use crate::api_limits::ApiLimits;
@@ -250,12 +274,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn k04_calls_are_refused_shortly_after_the_deadline_of_their_run() {
-        let (limiter, cancel_token) =
-            (CallLimiter::new(ApiLimits::default(), Duration::from_mins(1)), CancellationToken::new());
+        let limiter = CallLimiter::new(ApiLimits::default(), Duration::from_mins(1));
         tokio::time::advance(Duration::from_millis(60_900)).await;
-        assert_eq!(limiter.revocation_error(&cancel_token), None, "the orchestrator ends the run first");
+        assert_eq!(limiter.revocation_error(false), None, "the orchestrator ends the run first");
         tokio::time::advance(Duration::from_millis(100)).await;
-        assert_eq!(limiter.revocation_error(&cancel_token).unwrap().code, ApiErrorCode::DeadlineExceeded);
+        assert_eq!(limiter.revocation_error(false).unwrap().code, ApiErrorCode::DeadlineExceeded);
     }
 
     #[tokio::test(start_paused = true)]

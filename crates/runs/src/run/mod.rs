@@ -8,17 +8,18 @@ pub(crate) mod run_actions;
 mod runner_tool_calls;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use capstan_hooks::TurnState;
 use capstan_hooks::args::PromptContent;
+use capstan_hooks::{HookTurn, TurnState};
 use capstan_policy::Budget;
 use capstan_protocol::{
-    ArtifactId, Binding, ChatMessage, Content, EntryId, EventKey, EventOrigin, Grant, JsonObject, RunContext, RunId,
-    StreamEvent, Usage,
+    ArtifactId, Binding, ChatMessage, Content, ContentPart, EntryId, EventKey, EventOrigin, Grant, JsonObject, ModelId,
+    RunContext, RunId, StreamEvent, TapeName, Usage,
 };
-use capstan_tape::{EntryDraft, EntryRef, Fact, StoreError};
+use capstan_tape::{EntryDraft, EntryRef, Fact, RunStatus, StoreError};
 use capstan_turn::RunError;
-use tokio::sync::mpsc;
+use tokio::sync::{OnceCell, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use self::call_limiter::CallLimiter;
@@ -49,9 +50,15 @@ pub(crate) struct Run {
     /// Events that arrive during the run.
     pub(crate) steering: Arc<Steering>,
     pub(crate) state: TurnState,
+    /// The turn, for the handles of its hooks.
+    pub(crate) hook_turn: HookTurn,
+    /// System prompt, once it is asked for: it does not change within a run.
+    pub(crate) system_prompt: OnceCell<String>,
     pub(crate) cancel_token: CancellationToken,
     /// Steps and tokens that the run may use.
     pub(crate) budget: Arc<Budget>,
+    /// Model that a child run was started with, instead of that of the session.
+    pub(crate) model: Option<ModelId>,
     /// Number of ancestors: 0 for the run of a turn.
     pub(crate) depth: u32,
     /// Stream events of calls through the run API: tool calls, usage.
@@ -59,6 +66,8 @@ pub(crate) struct Run {
     pub(crate) progress: Mutex<RunProgressState>,
     /// Limits and lifetime of the run API.
     pub(crate) call_limiter: CallLimiter,
+    /// Maximum duration of the run.
+    pub(crate) timeout: Duration,
 }
 
 /// Progress of a run.
@@ -66,6 +75,8 @@ pub(crate) struct Run {
 pub(crate) struct RunProgressState {
     /// Text of the completed messages.
     pub(crate) completed_text: String,
+    /// Parts of the completed messages, with images, files and references to artifacts.
+    completed_parts: Vec<ContentPart>,
     /// Streamed text of a message that is not complete yet.
     pub(crate) partial_text: String,
     pub(crate) usage: Option<Usage>,
@@ -76,6 +87,8 @@ pub(crate) struct RunProgressState {
     pub(crate) result_validator: ResultValidator,
     /// Last error that a plugin in place of the runner emitted.
     pub(crate) last_error: Option<String>,
+    /// The run was cancelled, and its runner may still yield its last results.
+    pub(crate) is_in_grace: bool,
     /// The binding's runner was started. Otherwise a plugin takes its place.
     pub(crate) runner_started: bool,
     /// Number of model calls so far.
@@ -84,6 +97,8 @@ pub(crate) struct RunProgressState {
     pub(crate) open_calls: OpenCalls,
     /// Child runs that have not ended.
     pub(crate) children: Vec<ChildRun>,
+    /// Number of child runs so far.
+    pub(crate) child_run_count: u32,
     /// Platform actions that the run requested.
     pub(crate) actions: RunActions,
     /// Number of artifacts so far.
@@ -93,6 +108,24 @@ pub(crate) struct RunProgressState {
     is_step_open: bool,
     /// Handoffs requested in the open step.
     deferred_handoffs: Vec<PendingHandoff>,
+    /// Completed child runs whose entries are merged when no call is open.
+    deferred_merges: Vec<ChildMerge>,
+    /// Registrations of merged children, whose end may not be committed yet.
+    merged_children: Vec<ActiveRunGuard>,
+    /// Number of forks that the run created.
+    pub(crate) fork_count: u32,
+}
+
+/// Merge of a completed child run. The child counts as running until the merge is recorded, so that recovery closes its
+/// fork after a crash.
+pub(crate) struct ChildMerge {
+    pub(crate) run_id: RunId,
+    pub(crate) fork: TapeName,
+    /// Entries that join the tape of the parent.
+    pub(crate) entries: Vec<EntryDraft>,
+    pub(crate) usage: Option<Usage>,
+    /// Registration of the child.
+    pub(crate) active_guard: Option<ActiveRunGuard>,
 }
 
 /// A child run that has not ended.
@@ -168,6 +201,14 @@ impl Run {
         if self.events.try_send(event).is_err() {
             tracing::debug!(run_id = %self.id(), "discarded a stream event: the stream is full or has ended");
         }
+    }
+
+    /// Begins the grace period of a cancelled run, if its runner has one and was started. A plugin in place of the
+    /// runner has none.
+    pub(crate) fn begin_grace(&self) -> bool {
+        let mut progress = self.progress();
+        progress.is_in_grace = progress.runner_started && self.runner.descriptor.capabilities.interrupt;
+        progress.is_in_grace
     }
 
     /// Adds an entry to the run's journal.
@@ -267,6 +308,53 @@ impl Run {
             self.journal.flush().await
         } else {
             self.journal.flush_ordered().await
+        }
+    }
+
+    /// Merges a child now, or after the results of the open calls.
+    pub(crate) fn merge_child(&self, merge: ChildMerge) {
+        self.progress().deferred_merges.push(merge);
+        if !self.is_step_open() {
+            self.write_deferred_merges();
+        }
+    }
+
+    /// Returns true while the results of a step are not all recorded.
+    pub(crate) fn is_step_open(&self) -> bool {
+        self.progress().is_step_open
+    }
+
+    /// Writes the deferred merges, unless a call that the runner reported is open. In an open step, for callers that have
+    /// recorded all of its results.
+    pub(crate) fn write_deferred_merges(&self) {
+        let merges = {
+            let mut progress = self.progress();
+            if progress.runner_tool_calls.has_open_call() {
+                return;
+            }
+            std::mem::take(&mut progress.deferred_merges)
+        };
+        self.close_children(merges, true);
+    }
+
+    /// Ends the children whose merge is still deferred at the end of the run: merged if the run completed, because no
+    /// result follows any more, otherwise not.
+    pub(crate) fn end_deferred_merges(&self, status: RunStatus) {
+        let merges = std::mem::take(&mut self.progress().deferred_merges);
+        self.close_children(merges, status == RunStatus::Completed);
+    }
+
+    /// Records the end of completed children, and merges or discards their forks, in one commit for each.
+    fn close_children(&self, merges: Vec<ChildMerge>, is_merged: bool) {
+        for ChildMerge { run_id, fork, entries, usage, active_guard } in merges {
+            let ended_at = self.environment.options.clock.now();
+            let tape = self.journal.tape();
+            let entries = entries.into_iter().filter(|_| is_merged);
+            let mut facts: Vec<Fact> = entries.map(|entry| Fact::AppendEntry { tape: tape.clone(), entry }).collect();
+            facts.push(Fact::EndRun { run_id, status: RunStatus::Completed, usage, ended_at });
+            facts.push(Fact::CloseFork { fork, is_merged });
+            self.journal.extend(facts);
+            self.progress().merged_children.extend(active_guard);
         }
     }
 

@@ -102,7 +102,7 @@ impl OpenModelCall {
             system: call.system.clone(),
             messages: call.messages.clone(),
             tools: call.tools.clone(),
-            options: options.model_options.clone(),
+            options: options.model_options.for_call(&call.options),
         };
         let number = run.progress().open_calls.begin(OpenCall::Model(Box::new(request)));
         Some(Self { run: Arc::clone(run), number })

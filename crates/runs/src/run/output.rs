@@ -1,6 +1,6 @@
 //! Output of a run: its messages, on the tape and as one text.
 
-use capstan_protocol::{ChatMessage, Content, JsonObject, StreamEvent};
+use capstan_protocol::{ChatMessage, Content, ContentPart, JsonObject, KnownPart, StreamEvent};
 use capstan_tape::{DroppedResult, EntryDraft, TapeEvent, meta_keys};
 use serde_json::Value;
 
@@ -27,6 +27,10 @@ impl Run {
     pub(crate) fn complete_message(&self, content: Content, provider_meta: JsonObject) -> Vec<StreamEvent> {
         self.ingest_message();
         let text = content.text();
+        let mut parts = match &content {
+            Content::Text(text) => vec![ContentPart::from_text(text)],
+            Content::Parts(parts) => parts.clone(),
+        };
         let mut entry = EntryDraft::message(&ChatMessage::assistant(content));
         if !provider_meta.is_empty() {
             entry = entry.with_meta(meta_keys::PROVIDER, Value::Object(provider_meta));
@@ -34,15 +38,25 @@ impl Run {
         if !self.is_command() {
             self.append(entry);
         }
-        let was_streamed = !self.progress().partial_text.is_empty();
+        let was_streamed = !self.progress().partial_text.is_empty() && self.streams_deltas();
+        if !was_streamed {
+            self.progress().partial_text = String::new();
+        }
         let shown_text = if was_streamed || text.is_empty() { None } else { Some(self.add_delta(&text)) };
         let mut progress = self.progress();
         // A new string instead of `clear`, to release the memory of a long message.
         progress.partial_text = String::new();
         if !progress.completed_text.is_empty() && !text.is_empty() {
             progress.completed_text.push_str(MESSAGE_SEPARATOR);
+            // Parts are joined by one line break.
+            if let Some(ContentPart::Known(KnownPart::Text { text })) =
+                parts.iter_mut().find(|part| part.as_text().is_some())
+            {
+                text.insert(0, '\n');
+            }
         }
         progress.completed_text.push_str(&text);
+        progress.completed_parts.extend(parts);
         shown_text.map(StreamEvent::text).into_iter().collect()
     }
 
@@ -62,12 +76,17 @@ impl Run {
         self.append_entries(steps);
     }
 
-    /// Completes a message that was only streamed, because another result follows it.
-    pub(crate) fn complete_partial(&self) {
+    /// Completes a message that came in deltas only, because another result follows it. Returns the events of a message
+    /// whose deltas were not shown.
+    pub(crate) fn complete_partial(&self) -> Vec<StreamEvent> {
         let partial = self.progress().partial_text.clone();
-        if !partial.is_empty() {
-            self.complete_message(Content::Text(partial), JsonObject::new());
-        }
+        if partial.is_empty() { Vec::new() } else { self.complete_message(Content::Text(partial), JsonObject::new()) }
+    }
+
+    /// Returns true if deltas are shown as they come: the runner has the capability `streaming`, or a plugin takes its
+    /// place.
+    pub(crate) fn streams_deltas(&self) -> bool {
+        self.runner.descriptor.capabilities.streaming || !self.progress().runner_started
     }
 
     pub(crate) fn set_terminal(&self, terminal: TerminalResult) {
@@ -90,6 +109,14 @@ impl Run {
             let entry = EntryDraft::message(&ChatMessage::assistant(partial));
             self.append(entry.with_meta("interrupted", Value::Bool(true)));
         }
+    }
+
+    /// The completed messages of the run as one content: plain text unless a message has an image, a file or an
+    /// artifact.
+    pub(crate) fn output_content(&self) -> Content {
+        let progress = self.progress();
+        let parts = Content::Parts(progress.completed_parts.clone());
+        if parts.has_media() { parts } else { Content::Text(progress.completed_text.clone()) }
     }
 
     /// The completed messages of the run, as one text.

@@ -21,6 +21,11 @@ pub(crate) struct RunnerToolCalls {
 }
 
 impl RunnerToolCalls {
+    /// Returns true if a call on the tape has no result yet.
+    pub(crate) fn has_open_call(&self) -> bool {
+        !self.open.is_empty()
+    }
+
     /// Adds a started call.
     pub(crate) fn start(&mut self, call: ToolCall) {
         self.queued.push(call);

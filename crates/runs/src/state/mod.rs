@@ -45,6 +45,28 @@ pub(crate) fn granted_namespace(run: &Run, scope: StateScope) -> Result<String, 
     })
 }
 
+/// Stored state of the runner in every scope that the grant covers, by scope.
+pub(crate) async fn state_snapshot(run: &Run) -> Result<JsonObject, StoreError> {
+    let mut snapshot = JsonObject::new();
+    let scopes = [
+        StateScope::Conversation,
+        StateScope::Actor,
+        StateScope::Subject,
+        StateScope::Binding,
+        StateScope::Runner,
+        StateScope::Workspace,
+    ];
+    for scope in scopes.into_iter().filter(|scope| run.grant().may.state.contains(scope)) {
+        let Some(namespace) = state_namespace(run, scope) else { continue };
+        let records = run.environment.tapes.store().key_values(&namespace).collect().await?;
+        let values: JsonObject = records.into_iter().map(|record| (record.key, record.value)).collect();
+        if let Value::String(name) = json!(scope) {
+            snapshot.insert(name, Value::Object(values));
+        }
+    }
+    Ok(snapshot)
+}
+
 /// Sets keys of a scope and records the change: durable on return. `null` removes a key.
 pub(crate) async fn set_state(run: &Run, scope: StateScope, values: &JsonObject) -> Result<(), ApiError> {
     let mut change = build_state_change(run, scope, values)?;

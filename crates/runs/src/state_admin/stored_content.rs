@@ -3,7 +3,6 @@
 use capstan_protocol::BlobHash;
 use capstan_tape::{Fact, KeyValueRecord, blob_hash};
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 /// Length of the marker that makes a content blob unique, in bytes.
 const CONTENT_MARKER_LEN: usize = 16;
@@ -28,7 +27,7 @@ impl ContentLocation {
     /// Reference to new content, and the fact that stores its blob.
     pub(crate) fn for_content(mut content: Vec<u8>) -> (Self, Fact) {
         let (hash, bytes) = (blob_hash(&content), content.len() as u64);
-        content.extend(Uuid::now_v7().as_bytes());
+        content.extend(capstan_protocol::time_ordered_uuid().as_bytes());
         let own = blob_hash(&content);
         (Self { hash, bytes, own: Some(own.clone()) }, Fact::PutBlob { hash: own, bytes: content.into() })
     }

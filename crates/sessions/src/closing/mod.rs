@@ -77,7 +77,7 @@ pub(crate) struct FinishedTurn {
 pub(crate) struct ClosedTurn {
     /// Chats that the deliveries go to.
     pub(crate) chats: Vec<ChatAddress>,
-    /// The turn had lost its lease, so the store refused its writes.
+    /// The turn had lost its lease or one of its events, so the store refused its writes.
     pub(crate) was_fenced: bool,
 }
 
@@ -127,12 +127,12 @@ impl TurnCloser {
     }
 
     async fn finish_without_turn(&self, batch: TurnBatch, tape: &TapeName, error: TurnError) -> FinishedTurn {
-        let notice = self.notices.notify_observers(Some(&batch.inbound), &error).await;
+        let (notice, effects) = self.notices.notify_observers(Some(&batch), &error).await;
         FinishedTurn {
             batch,
             ingested: Vec::new(),
             tape: tape.clone(),
-            report: TurnReport::failed(error, notice),
+            report: TurnReport { effects, ..TurnReport::failed(error, notice) },
             journal: None,
             store_failure: None,
             close_order: None,
@@ -149,13 +149,15 @@ impl TurnCloser {
         lease: Option<Fact>,
         overflow: QueueOverflow,
     ) -> Result<ClosedTurn, StoreError> {
-        let notice = match &finished.report.notice {
+        let mut notice = match &finished.report.notice {
             Some(text) => self.notices.dispatch_notice(&finished.batch, text).await,
             None => PreparedNotice::default(),
         };
+        let effects = std::mem::take(&mut finished.report.effects);
+        notice.effects = self.notices.prepare_effects(&finished.batch, effects).await;
         let close = match self.commit_finished_turn(&mut finished, &notice, lease).await {
-            Err(StoreError::Fenced { .. }) => {
-                tracing::warn!(tape = %finished.tape, "a turn lost the lease of its session; its events are recovered");
+            Err(error) if finished.is_lost(&error) => {
+                tracing::warn!(tape = %finished.tape, %error, "a turn lost its lease or an event; its events are recovered");
                 self.relay_lost_turn(finished);
                 return Ok(ClosedTurn { chats: Vec::new(), was_fenced: true });
             }
@@ -189,6 +191,11 @@ impl TurnCloser {
         self.relay.spawn_for_lost_turn(events);
     }
 
+    /// Leaves events to the process that has adopted them. Their callers get the recorded outcomes.
+    pub(crate) fn relay_adopted_events(&self, events: Vec<AcceptedEvent>) {
+        self.relay.spawn_for_lost_turn(events);
+    }
+
     /// Commits the end of a turn in one batch, with retries.
     async fn commit_finished_turn(
         &self,
@@ -200,7 +207,8 @@ impl TurnCloser {
         let mut facts = finished.closing_entries(notice, now);
         let first_row = facts.len();
         let key = &finished.batch.lead.key;
-        let outbounds = self.outbound_rows(key, finished.staged_outbounds().chain(notice.outbound.clone()), now);
+        let outbounds = finished.staged_outbounds().chain(notice.outbound.clone());
+        let outbounds = self.outbound_rows(key, outbounds.chain(notice.effects.outbounds.clone()), now);
         facts.extend(outbounds.iter().cloned().map(Fact::EnqueueOutbound));
         let outcome = finished.outcome();
         let run_id = finished.report.run.as_ref().map(|run| run.run_id.clone());
@@ -260,17 +268,20 @@ impl TurnCloser {
     ) -> Result<CommittedClose, StoreError> {
         if finished.report.result.is_ok() {
             let error = TurnError::Store(error);
-            let text = self.notices.notify_observers(Some(&finished.batch.inbound), &error).await;
+            let (text, effects) = self.notices.notify_observers(Some(&finished.batch), &error).await;
             notice = match &text {
                 Some(text) => self.notices.dispatch_notice(&finished.batch, text).await,
                 None => PreparedNotice::default(),
             };
+            notice.effects = self.notices.prepare_effects(&finished.batch, effects).await;
             let run = finished.report.run.take();
             finished.report = TurnReport { run, ..TurnReport::failed(error, text) };
         }
         let outcome = finished.outcome();
         let lead = &finished.batch.lead.key;
-        let notices = finished.staged_outbounds().filter(|outbound| outbound.kind == OutboundKind::Notice);
+        // The effects of hooks are given up with the content of the turn, except messages about failures.
+        let notices = finished.staged_outbounds().chain(std::mem::take(&mut notice.effects.outbounds));
+        let notices = notices.filter(|outbound| outbound.kind == OutboundKind::Notice);
         let notices = self.outbound_rows(lead, notices.chain(notice.outbound.take()), self.clock.now());
         let owner_name = self.owner.name().to_owned();
         let (mut rows, mut adopted_elsewhere) = (Vec::new(), Vec::new());
@@ -344,6 +355,16 @@ async fn acquire_close_order(close_order: Option<&CloseOrder>) -> Option<OwnedMu
 }
 
 impl FinishedTurn {
+    /// Returns true if an error shows that another process has the session, or has adopted or settled an event of the
+    /// turn.
+    fn is_lost(&self, error: &StoreError) -> bool {
+        match error {
+            StoreError::Fenced { .. } => true,
+            StoreError::EventNotInFlight { .. } => self.journal.is_some(),
+            _ => false,
+        }
+    }
+
     /// Notifies the callers of these events that the store fails and delays their outcomes.
     fn notify_callers(&mut self, outbox: &Outbox, error: &StoreError, tools: &[String]) {
         let events = std::iter::once(&mut self.batch.lead).chain(&mut self.batch.others).chain(&mut self.ingested);
@@ -374,7 +395,7 @@ impl FinishedTurn {
             Ok(_) => {
                 let outbounds = self.report.dispatched.iter().map(|dispatched| &dispatched.outbound);
                 let replies = outbounds.filter(|outbound| outbound.kind == OutboundKind::Reply);
-                let texts: Vec<String> = replies.map(|reply| reply.content.text()).collect();
+                let texts: Vec<String> = replies.map(|reply| reply.content.text_with_file_names()).collect();
                 if texts.is_empty() { Outcome::Silent } else { Outcome::Replied { text: texts.join("\n\n") } }
             }
             Err(TurnError::Cancelled) => Outcome::Cancelled,
@@ -403,6 +424,8 @@ impl FinishedTurn {
             Err(error) => entries.push(EntryDraft::error("turn", &error.public_message())),
         }
         entries.extend(notice.dispatch_entry.clone());
+        // Last, so that the next turn reads nothing of this one after an anchor.
+        entries.extend(notice.effects.entries.iter().cloned());
         let append = |entry: EntryDraft| match (run, &self.journal) {
             (Some(run), Some(journal)) => journal.stamped_entry_fact(&run.run_id, entry),
             _ => Fact::AppendEntry { tape: self.tape.clone(), entry: EntryDraft { date: Some(now.into()), ..entry } },

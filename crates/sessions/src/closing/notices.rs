@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use capstan_hooks::args::{ErrorStage, NoticeRequest};
-use capstan_hooks::{HookRuntime, InboundEvent};
+use capstan_hooks::{HookAction, HookEffect, HookRuntime, HookTurn};
 use capstan_policy::BindingStore;
-use capstan_protocol::{EventKey, OutboundMessage};
+use capstan_protocol::{EventKey, OutboundMessage, PluginName};
 use capstan_runs::Orchestrator;
-use capstan_tape::{DispatchVote, EntryDraft, InFlightEvent, OutboundDispatch, TapeEvent};
+use capstan_tape::{DispatchVote, EntryDraft, InFlightEvent, OutboundDispatch, TapeEvent, meta_keys};
 use capstan_turn::{DispatchReport, TurnError, TurnPipeline};
 
 use crate::accepted_event::TurnBatch;
@@ -24,6 +24,17 @@ pub(crate) struct PreparedNotice {
     pub(crate) outbound: Option<OutboundMessage>,
     /// Entry with the flags of its dispatch.
     pub(crate) dispatch_entry: Option<EntryDraft>,
+    /// Effects that the hooks of the events requested.
+    pub(crate) effects: PreparedEffects,
+}
+
+/// Effects of hooks, ready to be committed with the end of their events.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PreparedEffects {
+    /// Notes, anchors and dispatch reports, in the order of the requests.
+    pub(crate) entries: Vec<EntryDraft>,
+    /// Messages that the dispatch staged.
+    pub(crate) outbounds: Vec<OutboundMessage>,
 }
 
 /// Notices about orphaned events, keyed by the first event of each batch.
@@ -60,20 +71,59 @@ impl NoticeDispatcher {
     /// Notifies the observers of the end of orphaned events and dispatches their notice. `batch` is `None` if none of
     /// the events can be read.
     async fn prepare_notice(&self, batch: Option<&TurnBatch>, error: &TurnError) -> PreparedNotice {
-        let text = self.notify_observers(batch.map(|batch| &batch.inbound), error).await;
+        let (text, effects) = self.notify_observers(batch, error).await;
         let notice = match (batch, text) {
             (Some(batch), Some(text)) => self.dispatch_notice(batch, &text).await,
             _ => PreparedNotice::default(),
         };
-        PreparedNotice { text: notice.text.or_else(|| Some(error.public_message())), ..notice }
+        let effects = match batch {
+            Some(batch) => self.prepare_effects(batch, effects).await,
+            None => PreparedEffects::default(),
+        };
+        PreparedNotice { text: notice.text.or_else(|| Some(error.public_message())), effects, ..notice }
     }
 
     /// Notifies the observers of the end of events without a reply, and returns the notice that they request for the
-    /// user.
-    pub(crate) async fn notify_observers(&self, inbound: Option<&InboundEvent>, error: &TurnError) -> Option<String> {
+    /// user, and the effects that they request. `batch` is `None` if none of the events can be read.
+    pub(crate) async fn notify_observers(
+        &self,
+        batch: Option<&TurnBatch>,
+        error: &TurnError,
+    ) -> (Option<String>, Vec<HookEffect>) {
         let notice = NoticeRequest::default();
-        self.hooks.notify_error(ErrorStage::Turn, error.to_report(), inbound.cloned(), &notice).await;
-        inbound.and_then(|_| notice.text().map(str::to_owned))
+        let turn = batch.map_or_else(HookTurn::none, |batch| HookTurn::new(batch.lead.session.clone(), None));
+        let inbound = batch.map(|batch| batch.inbound.clone());
+        self.hooks.notify_error(ErrorStage::Turn, error.to_report(), inbound, &notice, &turn).await;
+        (batch.and_then(|_| notice.text().map(str::to_owned)), turn.close())
+    }
+
+    /// Prepares the effects that hooks requested, once for all attempts to commit them. Messages are routed and dispatched
+    /// like replies; one that the hooks fail to dispatch is not sent.
+    pub(crate) async fn prepare_effects(&self, batch: &TurnBatch, effects: Vec<HookEffect>) -> PreparedEffects {
+        let mut prepared = PreparedEffects::default();
+        for HookEffect { plugin, action } in effects {
+            match action {
+                HookAction::Note { name, data } => {
+                    prepared.push_entry(EntryDraft::event(&name, data), &plugin);
+                }
+                HookAction::Anchor { name, state } => {
+                    for entry in EntryDraft::handoff(&name, &state) {
+                        prepared.push_entry(entry, &plugin);
+                    }
+                }
+                HookAction::Message(message) => {
+                    let Some(outbound) = self.route_notice(*message, batch).await else { continue };
+                    match self.turn_pipeline.dispatch_outbound(&batch.inbound, outbound.clone()).await {
+                        Ok(dispatched) => {
+                            prepared.push_entry(dispatch_report_entry(&dispatched), &plugin);
+                            prepared.outbounds.extend(dispatched.is_staged.then_some(outbound));
+                        }
+                        Err(error) => tracing::warn!(%plugin, %error, "the message of a hook is not sent"),
+                    }
+                }
+            }
+        }
+        prepared
     }
 
     /// Dispatches a notice like a reply. A failure of the hooks is logged, and the notice is sent without them.
@@ -107,6 +157,13 @@ impl NoticeDispatcher {
             })
         };
         route_outbound(outbound, &batch.inbound, binding.as_ref().map(|binding| &binding.delivery_policy))
+    }
+}
+
+impl PreparedEffects {
+    /// Adds an entry, with its author.
+    fn push_entry(&mut self, entry: EntryDraft, plugin: &PluginName) {
+        self.entries.push(entry.with_meta(meta_keys::PLUGIN, serde_json::json!(plugin)));
     }
 }
 

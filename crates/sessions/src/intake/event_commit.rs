@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use capstan_hooks::ReplyOnlyCaller;
-use capstan_protocol::{BlobHash, Clock, EntryId, Event, Outcome, TapeName, WorkspaceId};
+use capstan_protocol::{BlobHash, Clock, EntryId, Event, Outcome, SessionId, TapeName, WorkspaceId};
 use capstan_tape::{
     Batch, BatchPrecondition, CommitDurability, EntryDraft, EventAcceptance, Fact, NewTape, StoreError, StoredBinding,
     TapeEvent, TapeRepository,
@@ -98,7 +98,11 @@ impl EventCommitter {
             if !self.anchored_tapes.contains(tape) {
                 // Read before the search for the anchor: a process that starts the tape in between moves the head, and
                 // the commit fails.
-                let head = self.tapes.record(tape).await?.map(|record| record.head).unwrap_or_default();
+                let record = self.tapes.record(tape).await?;
+                if record.is_none() {
+                    self.check_is_no_fork(session).await?;
+                }
+                let head = record.map(|record| record.head).unwrap_or_default();
                 if self.tapes.last_anchor(tape).await?.is_none() {
                     batch.preconditions.push(BatchPrecondition::TapeHead { tape: tape.clone(), head });
                     for draft in EntryDraft::session_start() {
@@ -152,5 +156,15 @@ impl EventCommitter {
             }
         }
         Err(StoreError::HeadMoved { tape: tape.clone() }.into())
+    }
+
+    /// Rejects a new session with the name of a fork: its tape would be unrelated to the fork, and hidden by it wherever
+    /// a tape is named.
+    async fn check_is_no_fork(&self, session: &SessionId) -> Result<(), HostError> {
+        let Ok(name) = TapeName::parse(session.as_str()) else { return Ok(()) };
+        match self.tapes.record(&name).await? {
+            Some(record) if record.fork.is_some() => Err(HostError::SessionIsFork { session: session.clone() }),
+            _ => Ok(()),
+        }
     }
 }

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use capstan_delivery::{ChannelDirectory, Outbox, QueueOverflow};
 use capstan_hooks::RawPayload;
-use capstan_protocol::{Clock, EventKey, Outcome, RawPayloadRef, TapeName};
-use capstan_tape::{StoreError, TapeAddress, TapeRepository, blob_hash, tape_name};
+use capstan_protocol::{Clock, EventId, EventKey, Outcome, RawPayloadRef, TapeName};
+use capstan_tape::{StoreError, TapeAddress, TapeRepository, blob_hash};
 use capstan_turn::EventArrival;
 use futures::FutureExt as _;
 
@@ -104,7 +104,7 @@ impl EventIntake {
             None => inbound,
         };
         let address = TapeAddress { workspace: self.resolver.workspace_id.clone(), session: session.clone() };
-        let tape = tape_name(&address);
+        let tape = self.tapes.session_tape(&address).await?;
         let is_busy = self.pool.sessions.is_busy(&tape);
         let mut reservation = self.pool.reserve(&tape)?;
         let event = AcceptedEvent::new(inbound, session, EventArrival::follow_up());
@@ -128,12 +128,21 @@ impl EventIntake {
         is_unserved.store(true, Ordering::Relaxed);
         let committed = self.committer.commit_event(&mut event, &tape, &plan, raw.as_ref(), &reservation).await;
         is_unserved.store(committed.is_ok(), Ordering::Relaxed);
+        let committed = match committed {
+            // A closed fork takes no new events, but answers the duplicates of those that it had.
+            Err(HostError::Store(StoreError::ForkClosed { .. }))
+                if self.tapes.store().inbox_record(&event.key).await?.is_some() =>
+            {
+                Err(HostError::Store(StoreError::DuplicateEvent { key: event.key.clone() }))
+            }
+            committed => committed,
+        };
         match committed {
             Err(HostError::Store(StoreError::DuplicateEvent { key })) => {
                 // A conversation must not see the outcome of another one.
                 let first = self.tapes.store().inbox_record(&key).await?;
-                if first.is_some_and(|first| first.tape != tape) {
-                    return Err(HostError::EventIdConflict { event_id: key.event_id });
+                if let Some(first) = first.filter(|first| first.tape != tape) {
+                    return Err(self.event_id_conflict(key.event_id, &first.tape).await?);
                 }
                 // The source gets the outcome of the first submission, and the event is not processed twice.
                 let duplicates = self.duplicates.clone();
@@ -162,6 +171,17 @@ impl EventIntake {
             },
         }
         Ok(())
+    }
+
+    /// Error for an event id that an event on another tape has. Only the kind of the difference is disclosed.
+    async fn event_id_conflict(&self, event_id: EventId, first: &TapeName) -> Result<HostError, HostError> {
+        let workspace = self.tapes.record(first).await?.and_then(|record| record.workspace);
+        Ok(match workspace {
+            Some(workspace) if workspace != self.committer.workspace_id => {
+                HostError::EventIdOfOtherWorkspace { event_id }
+            }
+            _ => HostError::EventIdConflict { event_id },
+        })
     }
 
     /// Waits while another process holds the session of an event with a waiting caller. If the event were accepted and got

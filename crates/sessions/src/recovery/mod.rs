@@ -8,7 +8,7 @@
 //!
 //! - Events resume, which means they get a turn again, if that cannot repeat an effect.
 //! - Events are given up, with a notice to the user, if a tool or an action may have had an effect, if the runner acts
-//!   outside the host, or after too many attempts.
+//!   outside the host, after too many attempts, or if they were in flight in a restored copy.
 //! - Events are settled with the outcome they would have had: a requested cancellation, or a message that was not
 //!   addressed to the bot.
 //!

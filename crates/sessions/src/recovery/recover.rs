@@ -9,8 +9,8 @@ use capstan_hooks::InboundEvent;
 use capstan_protocol::{EventKey, Outcome, RunId, TapeName};
 use capstan_runs::{RecordedActions, collect_family_actions, open_runs_with_children};
 use capstan_tape::{
-    Batch, EntryDraft, EventAcceptance, Fact, Fence, InFlightEvent, RunRecord, RunStatus, StoreError, StoredBinding,
-    TapeSlice,
+    Batch, EntryDraft, EventAcceptance, Fact, Fence, InFlightEvent, RESTORED_OWNER, RunRecord, RunStatus, StoreError,
+    StoredBinding, TapeSlice,
 };
 use capstan_turn::{ArrivalKind, EventArrival, RunError, TurnError};
 
@@ -24,6 +24,10 @@ use super::unaddressed::is_unaddressed;
 
 /// Maximum number of recoveries of an event before it is given up: it may be the cause of the crashes.
 const MAX_ADOPTIONS: u32 = 3;
+/// Notice for an event that was in flight in a restored copy.
+const RESTORED_NOTICE: &str = "I was restored from a backup that was made before I had answered this, and cannot tell \
+                               what was done since. I did not begin again: please check, and ask again if something \
+                               is missing.";
 /// Maximum number of attempts when another process recovers the same events; then they are left to that process.
 const MAX_RECOVERY_ATTEMPTS: usize = 8;
 
@@ -132,7 +136,7 @@ async fn try_recover_session(
                 let notice = prepared.text.unwrap_or_else(|| error.public_message());
                 let entry = EntryDraft::error("turn", &notice);
                 let entry = run_id.as_ref().map_or(entry.clone(), |run_id| entry.with_run_id(run_id));
-                for entry in std::iter::once(entry).chain(prepared.dispatch_entry) {
+                for entry in std::iter::once(entry).chain(prepared.dispatch_entry).chain(prepared.effects.entries) {
                     batch.append(tape, EntryDraft { date: Some(now.into()), ..entry });
                 }
                 let outcome = Outcome::Failed { notice, code: Some(error.code()) };
@@ -145,7 +149,8 @@ async fn try_recover_session(
                 let settled =
                     |event: AcceptedEvent| (event.into_settled(outcome.clone(), run_id.clone()), 0..0, Vec::new());
                 deliveries.extend(others.into_iter().map(settled));
-                let outbounds = recovery.closer.outbound_rows(&lead.key, prepared.outbound, now);
+                let outbounds = prepared.outbound.into_iter().chain(prepared.effects.outbounds);
+                let outbounds = recovery.closer.outbound_rows(&lead.key, outbounds, now);
                 let first_row = batch.facts.len();
                 batch.facts.extend(outbounds.iter().cloned().map(Fact::EnqueueOutbound));
                 deliveries.push((lead.into_settled(outcome, run_id), first_row..batch.facts.len(), outbounds));
@@ -265,6 +270,9 @@ fn decide_recovery(events: &[InFlightEvent], run: Option<InterruptedRun<'_>>) ->
     }
     if run.is_some_and(|run| run.record.cancel_requested) {
         return RecoveryVerdict::SettleQuietly(Outcome::Cancelled);
+    }
+    if events.iter().any(|event| event.owner.as_deref() == Some(RESTORED_OWNER)) {
+        return RecoveryVerdict::GiveUp(RESTORED_NOTICE.to_owned());
     }
     if adoptions >= MAX_ADOPTIONS {
         return RecoveryVerdict::GiveUp(format!(

@@ -2,7 +2,7 @@ use capstan_protocol::{
     BindingId, EntryId, EventKey, EventOrigin, Outcome, RunId, RunnerId, SessionId, TapeName, Timestamp, ToolCall,
     ToolOutput,
 };
-use capstan_tape::{Entry, EntryDraft, EventIngestion, InFlightEvent, RunRecord, RunStatus};
+use capstan_tape::{Entry, EntryDraft, EventIngestion, InFlightEvent, RESTORED_OWNER, RunRecord, RunStatus};
 use serde_json::json;
 
 use super::{InterruptedRun, RecoveryVerdict, decide_recovery, group_by_run, unanswered_calls};
@@ -49,6 +49,7 @@ fn run_record(id: &str, event: &str) -> RunRecord {
         ),
         status: RunStatus::Running,
         started_at: Timestamp::from_millis(0),
+        deadline: None,
         ended_at: None,
         usage: None,
         bypasses_host: false,
@@ -179,6 +180,20 @@ fn x02_an_event_that_may_crash_the_host_is_given_up() {
     let adopted = |adoptions| [InFlightEvent { adoptions, ..orphaned_event("a", 1, None) }];
     assert!(matches!(decide_recovery(&adopted(2), None), RecoveryVerdict::Resume));
     assert!(give_up_notice(decide_recovery(&adopted(3), None)).contains("interrupted 4 times"));
+}
+
+#[test]
+fn x07_events_in_flight_in_a_restored_copy_are_given_up() {
+    let restored = || [InFlightEvent { owner: Some(RESTORED_OWNER.to_owned()), ..orphaned_event("a", 1, Some("r")) }];
+    assert!(give_up_notice(decide_recovery(&restored(), None)).contains("restored from a backup"));
+    let run = run_record("r", "a");
+    let notice = give_up_notice(decide_recovery(&restored(), Some(interrupted(&run, &[], &[]))));
+    assert!(notice.contains("please check"), "{notice}");
+    let cancelled = RunRecord { cancel_requested: true, ..run };
+    assert!(matches!(
+        decide_recovery(&restored(), Some(interrupted(&cancelled, &[], &[]))),
+        RecoveryVerdict::SettleQuietly(Outcome::Cancelled)
+    ));
 }
 
 #[test]

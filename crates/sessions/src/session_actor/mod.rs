@@ -13,20 +13,23 @@
 //!   a permit, so no permit is held while another process works on a session.
 //! - A turn and its concurrent commands write under the lease of the session: the fence of the lease guards every commit.
 //! - Orphaned events of a session are recovered before its first turn, and get their turns before newer events.
+//! - Turns begin in the order of acceptance, across all processes; see [`turn_order`].
 //! - The lease is not released while a sender relies on it.
 //! - When the host stops, queued events stay in the store for the next start.
 
 mod session_pool;
+mod turn_order;
 mod turns;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use capstan_delivery::QueueOverflow;
-use capstan_protocol::{AdmissionMode, Binding, Outcome, TapeName};
+use capstan_protocol::{AdmissionMode, Binding, EventKey, Outcome, TapeName};
 use capstan_runs::ActiveTurn;
-use capstan_tape::{Batch, Fact, Fence};
+use capstan_tape::{Batch, Fact, Fence, StoreError};
 use capstan_turn::{EventArrival, MailboxDecision, SessionActivity, SessionMailbox, TurnError};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
@@ -36,9 +39,10 @@ pub(crate) use self::session_pool::SessionPool;
 use crate::accepted_event::{AcceptedEvent, TurnBatch};
 use crate::active_sessions::{SessionInbox, SessionSignal};
 use crate::closing::CloseOrder;
+use crate::closing::delay_notice::notify_delayed_callers;
 use crate::lease::LeaseClaim;
 
-/// Delay before another attempt to recover the events of a turn that lost its lease.
+/// Delay before another attempt to recover the events of a session.
 const RECOVERY_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Maximum number of commands that run concurrently with a turn.
@@ -66,6 +70,8 @@ struct SessionActor {
     concurrent_commands: JoinSet<()>,
     /// Orders turns of this session that end at the same time.
     close_order: CloseOrder,
+    /// Earlier events of other processes that are not waited for any more.
+    overdue_events: HashSet<EventKey>,
 }
 
 /// State of the actor when it receives a signal.
@@ -278,7 +284,7 @@ impl SessionActor {
                 tracing::info!(tape = %self.tape, %error, "the recovery of a session is postponed");
                 // Callers in this process wait for the events of a lost turn.
                 if !self.pool.recovery.unserved_events.is_empty() {
-                    tokio::time::sleep(RECOVERY_RETRY_DELAY).await;
+                    self.wait_before_retry().await;
                     self.needs_recovery = true;
                 }
             }
@@ -296,11 +302,35 @@ impl SessionActor {
                 for (event, slot) in last_first.zip(self.pool.sessions.take_recovery_slots(&self.tape)) {
                     event.slot = Some(slot);
                 }
-                for events in batches.into_iter().rev() {
-                    self.mailbox.push_front(events);
+                for events in batches {
+                    self.mailbox.insert_turn(events, |event| event.entry);
                 }
             }
-            Err(error) => tracing::error!(tape = %self.tape, %error, "cannot recover the orphaned events of a session"),
+            Err(error) => {
+                tracing::error!(tape = %self.tape, %error, "cannot recover the orphaned events of a session");
+                let was_fenced = matches!(error, StoreError::Fenced { .. });
+                if was_fenced {
+                    self.fence = None;
+                }
+                // After a permanent failure the session serves its other events, and the next sweep tries again.
+                if was_fenced || error.is_transient() {
+                    self.is_recovered = false;
+                    self.needs_recovery = true;
+                    if !was_fenced {
+                        // The callers of queued events would wait for as long as the store fails.
+                        notify_delayed_callers(&self.pool.outbox, self.mailbox.iter_mut(), &error.into());
+                    }
+                    self.wait_before_retry().await;
+                }
+            }
+        }
+    }
+
+    /// Waits before another attempt to recover the session, or until the host stops.
+    async fn wait_before_retry(&self) {
+        tokio::select! {
+            () = tokio::time::sleep(RECOVERY_RETRY_DELAY) => {}
+            () = self.pool.lifecycle.stop_token.cancelled() => {}
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Pool of session actors.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -67,6 +68,7 @@ impl SessionPool {
                 is_in_turn: false,
                 concurrent_commands: JoinSet::new(),
                 close_order: Arc::default(),
+                overdue_events: HashSet::new(),
             };
             lifecycle.tasks.spawn(lifecycle.session_tasks.track_future(actor.run()));
             claim

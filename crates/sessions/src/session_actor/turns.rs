@@ -2,23 +2,26 @@
 //!
 //! # Sequence of a turn
 //!
-//! 1. Acquire the lease, and recover orphaned events if that has not been done. They are older, so the batch goes back
-//!    to the mailbox behind them.
-//! 2. Acquire the permit of a turn. Sessions wait for permits in order of arrival.
-//! 3. Split the batch by binding. The first part gets this turn; the others go back to the front of the mailbox.
-//! 4. Run the turn while events are received, and offer events to its run.
-//! 5. Close the steering: events that the run ingested end with the turn, the others are queued again.
-//! 6. Commit the end of the turn, and enqueue its deliveries. The same commit releases the lease, if the session has no
+//! 1. Acquire the lease, and recover orphaned events if that has not been done. The batch goes back to the mailbox, and
+//!    the recovered events are queued in order of acceptance.
+//! 2. If another process has an earlier event of the session, pass the lease to that process and wait; see
+//!    [`turn_order`](super::turn_order).
+//! 3. Acquire the permit of a turn. Sessions wait for permits in order of arrival.
+//! 4. Split the batch by binding. The first part gets this turn; the others go back to the front of the mailbox.
+//! 5. Run the turn while events are received, and offer events to its run.
+//! 6. Close the steering: events that the run ingested end with the turn, the others are queued again.
+//! 7. Commit the end of the turn, and enqueue its deliveries. The same commit releases the lease, if the session has no
 //!    other work, or renews it.
-//! 7. Wait for capacity in the queues of the chats.
+//! 8. Wait for capacity in the queues of the chats.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use capstan_delivery::{ChannelTarget, QueueOverflow};
+use capstan_hooks::HookTurn;
 use capstan_protocol::Binding;
 use capstan_runs::{ActiveTurn, Journal, OfferedEvent, Steering};
-use capstan_tape::Fence;
+use capstan_tape::{Fence, TapeReader};
 use capstan_turn::{TurnContext, TurnError};
 use tokio::sync::oneshot;
 
@@ -38,10 +41,10 @@ impl SessionActor {
             Err(error) => return Box::pin(self.pool.closer.settle_without_turn(batch, &self.tape, error)).await,
         };
         if !self.is_recovered {
-            // Orphaned events are older, and go first.
             self.mailbox.push_front(batch.into_events());
             return Box::pin(self.recover(&fence)).await;
         }
+        let Some(batch) = Box::pin(self.take_turn(batch)).await else { return };
         let permit = match self.acquire_turn_permit().await {
             Ok(Some(permit)) => permit,
             Ok(None) => return self.mailbox.push_front(batch.into_events()),
@@ -66,7 +69,8 @@ impl SessionActor {
             let (inbound, lead) = (&batch.inbound, &batch.lead);
             let target =
                 ChannelTarget::new(&pool.channels, inbound, active.binding.clone(), lead.is_caller_disconnected);
-            let context = TurnContext { turn: &active, reply_target: &target };
+            let hook_turn = HookTurn::new(lead.session.clone(), Some(self.tape_reader())).with_anchors();
+            let context = TurnContext { turn: &active, reply_target: &target, hook_turn: &hook_turn };
             let turn = pool.turn_pipeline.process(inbound.clone(), lead.session.clone(), &context);
             tokio::pin!(turn);
             loop {
@@ -162,11 +166,17 @@ impl SessionActor {
         ingested
     }
 
+    fn tape_reader(&self) -> TapeReader {
+        TapeReader::new(self.pool.tapes.clone(), self.tape.clone())
+    }
+
     fn start_turn(&self, batch: &TurnBatch, fence: Fence, binding: Option<Arc<Binding>>) -> ActiveTurn {
         let pool = &self.pool;
         let (clock, tasks) = (pool.clock.clone(), pool.lifecycle.tasks.clone());
+        let journal = Journal::new(pool.tapes.clone(), self.tape.clone(), fence, clock, tasks);
+        journal.require_ownership(batch.events().map(|event| event.key.clone()), pool.leases.owner.name());
         ActiveTurn {
-            journal: Arc::new(Journal::new(pool.tapes.clone(), self.tape.clone(), fence, clock, tasks)),
+            journal: Arc::new(journal),
             cancel_token: self.pool.lifecycle.cancel_token.child_token(),
             steering: Arc::new(Steering::default()),
             binding,
@@ -182,6 +192,7 @@ impl SessionActor {
         let mut batch = TurnBatch::from_event(event);
         batch.release_slots();
         let mut active = self.start_turn(&batch, fence, None);
+        let tape_reader = self.tape_reader();
         let (pool, tape, close_order) = (Arc::clone(&self.pool), self.tape.clone(), Arc::clone(&self.close_order));
         let fenced_tape = tape.clone();
         self.concurrent_commands.spawn(async move {
@@ -199,7 +210,9 @@ impl SessionActor {
                 let (inbound, lead) = (&batch.inbound, &batch.lead);
                 let target =
                     ChannelTarget::new(&pool.channels, inbound, active.binding.clone(), lead.is_caller_disconnected);
-                let context = TurnContext { turn: &active, reply_target: &target };
+                // The command may run beside a turn, whose messages an anchor would cut off.
+                let hook_turn = HookTurn::new(lead.session.clone(), Some(tape_reader));
+                let context = TurnContext { turn: &active, reply_target: &target, hook_turn: &hook_turn };
                 pool.turn_pipeline.process(inbound.clone(), lead.session.clone(), &context).await
             };
             let finished = FinishedTurn {

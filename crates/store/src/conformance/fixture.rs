@@ -87,6 +87,7 @@ pub(super) fn run_record(id: &str, started_at: Timestamp) -> RunRecord {
         },
         status: RunStatus::Running,
         started_at,
+        deadline: None,
         ended_at: None,
         usage: None,
         bypasses_host: false,

@@ -1,11 +1,11 @@
 //! Forks of tapes.
 
-use capstan_protocol::EntryId;
-use capstan_tape::{StoreError, TapeRepository, TapeSlice};
+use capstan_protocol::{EntryId, Outcome};
+use capstan_tape::{Batch, Fact, StoreError, TapeRepository, TapeSlice, fork_session};
 
 use super::fixture::{
-    anchor, append_batch, batch_entry, commit_to_tapes, create_tape_batch, entry_ids, read_texts, tape_name, tool_call,
-    tool_result, user_message,
+    anchor, append_batch, batch_entry, commit_to_tapes, create_tape_batch, entry_ids, event_key, read_texts, tape_name,
+    timestamp, tool_call, tool_result, user_message,
 };
 
 pub(super) async fn p09_fork_sees_its_parent_and_its_own_writes(tapes: &TapeRepository) {
@@ -80,6 +80,33 @@ pub(super) async fn p09_discarded_fork_does_not_change_its_parent(tapes: &TapeRe
     assert_eq!(read_texts(tapes, &tape).await, ["one"]);
     assert_eq!(read_texts(tapes, &fork).await, ["one", "f1"], "a discarded fork stays readable");
     assert_eq!(tapes.discard(&fork).await, Err(StoreError::ForkClosed { tape: fork.clone() }));
+}
+
+pub(super) async fn p09_fork_with_an_event_in_flight_is_not_closed(tapes: &TapeRepository) {
+    let (tape, fork) = (tape_name("t"), tape_name("f"));
+    commit_to_tapes(tapes, create_tape_batch(&tape, [user_message("one")])).await;
+    tapes.fork(&tape, &fork, None).await.unwrap();
+    let key = event_key("e");
+    let mut accepted = Batch::new();
+    let entry = accepted.append(&fork, user_message("f1"));
+    accepted.push(Fact::AcceptEvent {
+        key: key.clone(),
+        session: fork_session(&fork),
+        tape: fork.clone(),
+        entry,
+        accepted_at: timestamp(1),
+        owner: "a".into(),
+    });
+    commit_to_tapes(tapes, accepted).await;
+    let busy = StoreError::EventInFlight { tape: fork.clone() };
+    assert_eq!(tapes.merge(&fork).await, Err(busy.clone()), "its turn could not be recorded");
+    assert_eq!(tapes.discard(&fork).await, Err(busy));
+    let mut settled = Batch::new();
+    settled.push(Fact::SettleEvent { key, outcome: Outcome::Silent, run_id: None });
+    commit_to_tapes(tapes, settled).await;
+    assert_eq!(tapes.merge(&fork).await, Ok(1));
+    assert_eq!(read_texts(tapes, &tape).await, ["one", "f1"]);
+    assert!(tapes.is_merged_into(&fork, &tape).await.unwrap());
 }
 
 pub(super) async fn p09_fork_at_an_entry_sees_no_later_entries(tapes: &TapeRepository) {

@@ -1,8 +1,9 @@
 //! Tape store in a directory of JSONL files.
 
 use std::collections::HashSet;
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,6 +15,7 @@ use super::line::format_line;
 use super::slice_reader::read_slice;
 use super::tail::{FileTail, quarantine_torn_line, read_tail, sync_parent_directory};
 use super::tape_file::{TapeFile, parse_tape_file};
+use crate::{PRIVATE_DIRECTORY_MODE, PRIVATE_FILE_MODE};
 
 /// Tape store with one file `<tape>.jsonl` per tape in a directory.
 ///
@@ -73,7 +75,9 @@ impl JsonlTapeStore {
         let failed = |error| append_error(&path, &error);
         self.create_directory().map_err(failed)?;
         let is_new = !path.exists();
-        let file = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(failed)?;
+        let mut options = OpenOptions::new();
+        options.read(true).append(true).create(true).mode(PRIVATE_FILE_MODE);
+        let file = options.open(&path).map_err(failed)?;
         file.lock().or_else(ignore_unsupported_lock).map_err(failed)?;
         let tail = read_tail(&file, &path)?;
         if let Some(torn_offset) = tail.torn_offset {
@@ -101,7 +105,7 @@ impl JsonlTapeStore {
         if self.directory.is_dir() {
             return Ok(());
         }
-        std::fs::create_dir_all(self.directory.as_path())?;
+        DirBuilder::new().recursive(true).mode(PRIVATE_DIRECTORY_MODE).create(self.directory.as_path())?;
         sync_parent_directory(&self.directory)
     }
 

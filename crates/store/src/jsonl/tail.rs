@@ -2,12 +2,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use capstan_tape::{Entry, StoreError};
 
 use super::backward_reader::{BackwardLineReader, FileLine};
 use super::line::{is_blank, parse_line};
+use crate::PRIVATE_FILE_MODE;
 
 /// End of a tape file.
 #[derive(Debug, Default)]
@@ -80,7 +82,7 @@ fn create_quarantine_file(path: &Path) -> io::Result<(File, PathBuf)> {
     loop {
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".torn-{number}"));
-        match OpenOptions::new().write(true).create_new(true).open(&name) {
+        match OpenOptions::new().write(true).create_new(true).mode(PRIVATE_FILE_MODE).open(&name) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
             opened => return opened.map(|file| (file, PathBuf::from(name))),
         }

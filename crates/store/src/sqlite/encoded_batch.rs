@@ -3,7 +3,7 @@
 //! All sessions wait for the writer thread, so the caller of a commit encodes the columns that do not depend on the
 //! content of the database.
 
-use capstan_tape::{Batch, Entry, Fact};
+use capstan_tape::{Batch, ContentDigest, Entry, Fact};
 use rusqlite::Result;
 use serde_json::Value;
 
@@ -13,7 +13,8 @@ use super::columns::to_json;
 pub(super) struct EncodedBatch(Vec<Option<EncodedFact>>);
 
 enum EncodedFact {
-    Entry(EncodedEntry),
+    /// An entry and the digest of its content, which is part of its hash.
+    Entry(EncodedEntry, ContentDigest),
     /// A run record or an outbound message.
     Json(String),
 }
@@ -41,7 +42,9 @@ impl EncodedBatch {
         let encode = |fact: &Fact| match fact {
             // An entry that names other entries of its batch needs their ids, which are assigned later.
             Fact::AppendEntry { entry, .. } if entry.named_messages.is_empty() => {
-                EncodedEntry::new(&entry.payload, &entry.meta, &entry.extra).ok().map(EncodedFact::Entry)
+                let content = ContentDigest::new(&entry.kind, &entry.payload, &entry.meta, &entry.extra);
+                let columns = EncodedEntry::new(&entry.payload, &entry.meta, &entry.extra).ok();
+                columns.map(|columns| EncodedFact::Entry(columns, content))
             }
             Fact::OpenRun(record) => to_json(record).ok().map(EncodedFact::Json),
             Fact::EnqueueOutbound(outbound) => to_json(&outbound.message).ok().map(EncodedFact::Json),
@@ -53,7 +56,15 @@ impl EncodedBatch {
     /// Encoded entry of the fact at this index.
     pub(super) fn entry(&self, fact_index: usize) -> Option<&EncodedEntry> {
         match self.0.get(fact_index)? {
-            Some(EncodedFact::Entry(entry)) => Some(entry),
+            Some(EncodedFact::Entry(entry, _)) => Some(entry),
+            _ => None,
+        }
+    }
+
+    /// Digest of the content of the entry of the fact at this index.
+    pub(super) fn content_digest(&self, fact_index: usize) -> Option<ContentDigest> {
+        match self.0.get(fact_index)? {
+            Some(EncodedFact::Entry(_, content)) => Some(*content),
             _ => None,
         }
     }

@@ -28,9 +28,20 @@ impl FailPoint {
         if max_group_batches().is_none() {
             return Self(None);
         }
-        let label = commit_label(batches);
+        Self::counted(&commit_label(batches))
+    }
+
+    /// Fail point of a step other than the commit of a batch.
+    pub(super) fn named(label: &str) -> Self {
+        if max_group_batches().is_none() {
+            return Self(None);
+        }
+        Self::counted(label)
+    }
+
+    fn counted(label: &str) -> Self {
         let mut counts = COMMIT_COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = counts.get_or_insert_default().entry(label.clone()).or_default();
+        let count = counts.get_or_insert_default().entry(label.to_owned()).or_default();
         *count += 1;
         Self(Some(format!("{label}#{count}")))
     }

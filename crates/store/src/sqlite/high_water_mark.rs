@@ -2,7 +2,7 @@
 //!
 //! A database that was replaced by an older copy while no process was running looks like any other. The mark shows that
 //! it had more entries before. It may lag behind the database, but never leads: it is written after the entries it counts
-//! are synced, at most once a second, and without a sync of its own.
+//! are synced, at most ten times a second, and without a sync of its own.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
@@ -15,10 +15,11 @@ use capstan_tape::StoreError;
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
+use super::copied_work::mark_copied_work;
 use super::file_guard::sidecar;
 
 /// Minimum time between two writes of the mark.
-const MARK_INTERVAL: Duration = Duration::from_secs(1);
+const MARK_INTERVAL: Duration = Duration::from_millis(100);
 /// Minimum ratio of that time to the time it takes to count the entries, which grows with the number of tapes.
 const MIN_INTERVAL_RATIO: u32 = 100;
 /// Suffix of the file that holds the mark.
@@ -58,11 +59,14 @@ impl HighWaterMark {
     pub fn acknowledge_setback(database: impl AsRef<Path>) -> Result<(), StoreError> {
         let database = database.as_ref();
         match Self::read(database)? {
-            Some(mark) if mark.setback.is_some() => Self { setback: None, ..mark }
-                .write(database)
-                .map_err(|error| StoreError::io(format!("write the mark of {}", database.display()), error)),
+            Some(mark) if mark.setback.is_some() => Self { setback: None, ..mark }.store(database),
             _ => Ok(()),
         }
+    }
+
+    /// Writes the mark of a database.
+    pub(super) fn store(&self, database: &Path) -> Result<(), StoreError> {
+        self.write(database).map_err(|error| StoreError::io(format!("write the mark of {}", database.display()), error))
     }
 
     fn write(&self, database: &Path) -> std::io::Result<()> {
@@ -81,6 +85,14 @@ pub(super) fn count_entries(connection: &Connection) -> rusqlite::Result<u64> {
     statement.query_row([], |row| row.get::<_, i64>(0)).map(i64::cast_unsigned)
 }
 
+/// Marks the unfinished work, durably: the mark of the entries, which is written next, hides the setback from later
+/// processes.
+fn mark_durably(connection: &Connection) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    mark_copied_work(connection)?;
+    connection.pragma_update(None, "synchronous", "NORMAL")
+}
+
 /// Keeps the mark of a database that is open for writing.
 pub(super) struct MarkKeeper {
     database: PathBuf,
@@ -90,7 +102,8 @@ pub(super) struct MarkKeeper {
 }
 
 impl MarkKeeper {
-    /// Compares an open database with its mark, and records a setback.
+    /// Compares an open database with its mark, and records a setback. The unfinished work of a database that went back is
+    /// marked: it may have been completed in the state that is missing.
     pub(super) fn open(connection: &Connection, database: &Path) -> Result<Self, StoreError> {
         // The mark is read first: while it was written, the database had as many entries.
         let mut mark = HighWaterMark::read(database)
@@ -109,6 +122,7 @@ impl MarkKeeper {
                 missing,
                 "the database has fewer entries than before: an older copy took its place; `capstan doctor` tells more"
             );
+            mark_durably(connection).map_err(|error| super::error::store_error(database, &error))?;
             let earlier = mark.setback.take().map_or(0, |setback| setback.entries);
             let setback = StateSetback { entries: earlier + missing, found_at: Timestamp::now() };
             keeper.replace(HighWaterMark { entries, setback: Some(setback) });
@@ -124,7 +138,9 @@ impl MarkKeeper {
         }
         let entries = self.unmarked_entries(connection);
         let now = Instant::now();
-        self.due_at = now + MARK_INTERVAL.max((now - started_at) * MIN_INTERVAL_RATIO);
+        // The first entries after an idle time are marked at once: a process may be killed soon after it has started.
+        let interval = if entries.is_some() { MARK_INTERVAL } else { Duration::ZERO };
+        self.due_at = now + interval.max((now - started_at) * MIN_INTERVAL_RATIO);
         entries
     }
 

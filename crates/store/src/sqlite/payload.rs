@@ -49,6 +49,17 @@ pub(super) fn load(connection: &Connection, row: &Row<'_>, json: usize, hash: us
     payload.ok_or_else(|| invalid_column(hash, format!("payload {name} is missing")))
 }
 
+/// Returns true if the payload of an entry is external and does not match its hash.
+pub(super) fn is_damaged(connection: &Connection, row: &Row<'_>, hash: usize) -> Result<bool> {
+    if !is_external(row, hash)? {
+        return Ok(false);
+    }
+    let name = row.get_ref(hash)?.as_str()?;
+    let mut statement = connection.prepare_cached("SELECT json FROM payloads WHERE hash = ?1")?;
+    let matches = statement.query_row([name], |row| Ok(blob_hash(row.get_ref(0)?.as_bytes()?).as_str() == name));
+    Ok(matches.optional()? != Some(true))
+}
+
 /// Hashes of the external payloads of a tape, up to an entry.
 pub(super) fn external_hashes(connection: &Connection, tape: &TapeName, up_to: EntryId) -> Result<Vec<String>> {
     let sql = "SELECT DISTINCT payload_hash FROM entries WHERE tape = ?1 AND id <= ?2 AND payload_hash IS NOT NULL";

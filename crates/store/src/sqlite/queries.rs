@@ -1,16 +1,17 @@
 //! Queries for any connection: that of the writer and those of the readers.
 
 use capstan_protocol::{
-    BlobHash, EventKey, JsonObject, Outcome, RunId, SessionId, TapeName, Timestamp, Usage, WorkspaceId,
+    BlobHash, EntryId, EventKey, JsonObject, Outcome, RunId, SessionId, TapeName, Timestamp, Usage, WorkspaceId,
 };
 use capstan_tape::{
-    Entry, EntryDate, EntryKind, ForkPoint, ForkState, InboxRecord, LeaseEpoch, LeaseRecord, OutboxId, OutboxRecord,
-    RunRecord, RunStatus, TapeRecord, TapeSlice,
+    ChainHash, Entry, EntryDate, EntryKind, ForkPoint, ForkState, InboxRecord, LeaseEpoch, LeaseRecord, OutboxId,
+    OutboxRecord, RunRecord, RunStatus, TapeRecord, TapeSlice,
 };
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Result, Row, params, params_from_iter};
 use serde::{Deserialize, Serialize};
 
+use super::chain::{date_text, hash_column};
 use super::columns::{
     entry_id_column, event_key_columns, invalid_column, json_column, sql_limit, tape_name_column, timestamp_column,
     to_sql_integer, u64_column,
@@ -21,7 +22,7 @@ use super::search::CandidateRows;
 use super::slice_query::{ENTRY_COLUMNS, candidates_query, entries_query};
 
 const TAPE_COLUMNS: &str = "name, session, workspace, head, generation, begins_after, past, handed_over, \
-                            fork_parent, fork_position, fork_state, brought_along";
+                            fork_parent, fork_position, fork_state, brought_along, head_hash";
 
 pub(super) fn tape(connection: &Connection, name: &TapeName) -> Result<Option<TapeRecord>> {
     let mut statement = connection.prepare_cached(&format!("SELECT {TAPE_COLUMNS} FROM tapes WHERE name = ?1"))?;
@@ -57,6 +58,7 @@ fn tape_row(row: &Row<'_>) -> Result<TapeRecord> {
         replicated_up_to: entry_id_column(row, 7)?,
         brought_along: entry_id_column(row, 11)?,
         fork,
+        head_hash: hash_column(row, 12)?.unwrap_or_default(),
     })
 }
 
@@ -145,17 +147,45 @@ fn for_each_matching_row(
     Ok(())
 }
 
-/// Calls `visit` with the tape, the id and the entry of every row, or the error of an unreadable one.
-pub(super) fn for_each_entry(connection: &Connection, mut visit: impl FnMut(String, u64, Result<Entry>)) -> Result<()> {
-    let mut statement = connection.prepare(&format!("SELECT {ENTRY_COLUMNS}, tape FROM entries ORDER BY tape, id"))?;
+/// Row of an entry, for the integrity check.
+pub(super) struct StoredEntryRow {
+    pub(super) tape: String,
+    pub(super) id: EntryId,
+    /// The entry, or the error of an unreadable one.
+    pub(super) entry: Result<Entry>,
+    /// True if the payload is external and does not match its hash.
+    pub(super) is_payload_damaged: bool,
+    /// Date as stored, also of an unreadable entry.
+    pub(super) date: String,
+    pub(super) hash: Option<ChainHash>,
+    /// Columns for indexes: the name of an anchor, and the date in milliseconds.
+    pub(super) index_columns: (Option<String>, Option<i64>),
+}
+
+/// Calls `visit` with every row, ordered by tape and id.
+pub(super) fn for_each_entry(
+    connection: &Connection,
+    mut visit: impl FnMut(StoredEntryRow) -> Result<()>,
+) -> Result<()> {
+    let sql = format!("SELECT {ENTRY_COLUMNS}, tape, hash, anchor, date_ms FROM entries ORDER BY tape, id");
+    let mut statement = connection.prepare(&sql)?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        visit(row.get(7)?, u64_column(row, 0)?, entry_row(connection, row));
+        visit(StoredEntryRow {
+            tape: row.get(7)?,
+            id: entry_id_column(row, 0)?,
+            entry: entry_row(connection, row),
+            is_payload_damaged: payload::is_damaged(connection, row, 6)?,
+            date: date_text(row)?,
+            hash: hash_column(row, 8)?,
+            index_columns: (row.get(9)?, row.get(10)?),
+        })?;
     }
     Ok(())
 }
 
-fn entry_row(connection: &Connection, row: &Row<'_>) -> Result<Entry> {
+/// Reads the columns [`ENTRY_COLUMNS`].
+pub(super) fn entry_row(connection: &Connection, row: &Row<'_>) -> Result<Entry> {
     Ok(Entry {
         id: entry_id_column(row, 0)?,
         kind: EntryKind::from(row.get_ref(1)?.as_str()?),

@@ -30,7 +30,7 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     configure_connection(&connection).map_err(failed)?;
     match force_first_read(&connection).map_err(failed) {
         Ok(()) => Ok(connection),
-        Err(StoreError::ReadOnly { .. } | StoreError::DiskFull { .. }) if !is_open => {
+        Err(StoreError::ReadOnly { .. } | StoreError::DiskFull { .. } | StoreError::NoInodes { .. }) if !is_open => {
             open_immutable(path).map_err(failed)
         }
         Err(StoreError::ReadOnly { .. }) => {

@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use capstan_protocol::{FILE_LIMIT_BACKOFF, is_file_limit_error};
 use capstan_tape::StoreError;
 use rusqlite::Connection;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::error::store_error;
 use super::reader::open_reader;
+use super::reader_threads::ReaderThreads;
 
 /// Maximum number of concurrent reads; further ones wait.
 const MAX_CONCURRENT_READS: usize = 4;
@@ -24,6 +25,7 @@ pub(super) struct ReaderPool {
     path: Arc<PathBuf>,
     idle_connections: Arc<Mutex<Vec<Connection>>>,
     permits: Arc<Semaphore>,
+    threads: ReaderThreads,
 }
 
 impl ReaderPool {
@@ -32,16 +34,18 @@ impl ReaderPool {
             path: Arc::new(path),
             idle_connections: Arc::default(),
             permits: Arc::new(Semaphore::new(MAX_CONCURRENT_READS)),
+            threads: ReaderThreads::default(),
         }
     }
 
     /// Creates a pool of exactly this connection.
     pub(super) fn with_connection(connection: Connection, path: PathBuf) -> Self {
         let idle_connections = Arc::new(Mutex::new(vec![connection]));
-        Self { path: Arc::new(path), idle_connections, permits: Arc::new(Semaphore::new(1)) }
+        let permits = Arc::new(Semaphore::new(1));
+        Self { path: Arc::new(path), idle_connections, permits, threads: ReaderThreads::default() }
     }
 
-    /// Reads on a blocking thread.
+    /// Reads on another thread.
     pub(super) async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -49,12 +53,17 @@ impl ReaderPool {
         let stopped = |error: &dyn std::fmt::Display| StoreError::io("read from the database", error);
         let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|error| stopped(&error))?;
         let readers = self.clone();
-        let task = tokio::task::spawn_blocking(move || {
+        let (reply, result) = oneshot::channel();
+        let work = move || {
             let result = readers.read_sync(read);
-            drop(permit);
-            result
-        });
-        task.await.map_err(|error| stopped(&error))?
+            // Before the reply: a process that exits after its last read must find the connections closed, or its log
+            // stays behind.
+            drop(readers);
+            // A caller that no longer waits does not need the result.
+            let _ = reply.send(result);
+        };
+        self.threads.run(work, permit).map_err(|error| stopped(&error))?;
+        result.await.map_err(|error| stopped(&error))?
     }
 
     /// Reads a few rows by key on the thread of the caller. The read takes microseconds, less than a switch to another
@@ -63,7 +72,7 @@ impl ReaderPool {
         &self,
         read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        // Opening a connection or waiting for one may block, so both happen on a blocking thread.
+        // Opening a connection or waiting for one may block, so both happen on another thread.
         let Ok(_permit) = self.permits.try_acquire() else { return self.read(read).await };
         let Some(connection) = self.take_idle() else { return self.read(read).await };
         self.read_with(connection, read)
@@ -112,4 +121,24 @@ impl ReaderPool {
 /// always exists is opened to get it.
 fn is_out_of_files() -> bool {
     File::open("/dev/null").is_err_and(|error| is_file_limit_error(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::ReaderPool;
+    use crate::sqlite::{SqliteOptions, schema};
+
+    #[tokio::test]
+    async fn x02_connections_belong_to_the_pool_alone_once_a_read_returns() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("capstan.db");
+        let _writer = schema::open_writer(&path, SqliteOptions::default()).unwrap();
+        let pool = ReaderPool::new(path);
+        for _ in 0..1_000 {
+            pool.read(|connection| connection.query_row("SELECT 1", [], |row| row.get::<_, i64>(0))).await.unwrap();
+            assert_eq!(Arc::strong_count(&pool.idle_connections), 1, "a thread would keep them open at exit");
+        }
+    }
 }

@@ -14,10 +14,10 @@ use super::high_water_mark::count_entries;
 use super::queries::{OUTBOX_COLUMNS, outbox_row};
 use super::reader::open_reader;
 use super::reader_pool::ReaderPool;
-use super::schema::{LATEST_VERSION, check_version, configure_connection, migrate};
+use super::schema::{LATEST_VERSION, check_version, configure_connection, migrate, read_version};
 use super::search::SearchEngine;
 
-/// Undelivered messages that were not acknowledged by an operator.
+/// Messages that are not sent any more, undelivered or held, and that no operator has acknowledged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeadLetters {
     /// Number of messages.
@@ -32,14 +32,14 @@ impl SqliteStore {
     /// Opens a snapshot of a database: later writes of other processes are not visible in it.
     ///
     /// Writes nothing. A database with an older schema is not changed: a temporary copy, private to this process, is
-    /// migrated and read instead.
+    /// migrated and read instead. One with a newer schema is read as far as this program knows its tables.
     pub fn open_snapshot(path: impl AsRef<Path>) -> std::result::Result<Self, StoreError> {
         let path = path.as_ref().to_path_buf();
         let writer = Err(StoreError::io("write to the database", "it was opened as a read-only snapshot"));
         let failed = |error: rusqlite::Error| store_error(&path, &error);
         let source = open_reader(&path)?;
         pin_read_transaction(&source).map_err(failed)?;
-        if check_version(&source, &path)? < LATEST_VERSION as usize {
+        if read_version(&source, &path)? < LATEST_VERSION {
             let readers = ReaderPool::with_connection(migrated_copy(&source, &path)?, path);
             return Ok(Self {
                 verification_readers: readers.clone(),
@@ -72,7 +72,12 @@ impl SqliteStore {
 
     /// Reads the undelivered messages: their number, and the newest `limit` of them.
     pub async fn dead_letters(&self, limit: usize) -> std::result::Result<DeadLetters, StoreError> {
-        self.readers.read(move |connection| read_dead_letters(connection, limit)).await
+        self.readers.read(move |connection| read_letters(connection, "undelivered", limit)).await
+    }
+
+    /// Reads the messages that are held for the operator: their number, and the newest `limit` of them.
+    pub async fn held_messages(&self, limit: usize) -> std::result::Result<DeadLetters, StoreError> {
+        self.readers.read(move |connection| read_letters(connection, "held", limit)).await
     }
 }
 
@@ -93,9 +98,11 @@ fn migrated_copy(source: &Connection, path: &Path) -> std::result::Result<Connec
     Ok(copy)
 }
 
-fn read_dead_letters(connection: &Connection, limit: usize) -> Result<DeadLetters> {
-    const UNDELIVERED_CONDITION: &str = "json_extract(status, '$.status') = 'undelivered'";
-    let sql = format!("SELECT count(*), min(id) FROM outbox WHERE {UNDELIVERED_CONDITION}");
+/// Reads the messages with this status, a constant of this module.
+fn read_letters(connection: &Connection, status: &'static str, limit: usize) -> Result<DeadLetters> {
+    // A literal, so that the partial index on this status applies.
+    let condition = format!("json_extract(status, '$.status') = '{status}'");
+    let sql = format!("SELECT count(*), min(id) FROM outbox WHERE {condition}");
     let (count, first) =
         connection.query_row(&sql, [], |row| Ok((u64_column(row, 0)?, row.get::<_, Option<i64>>(1)?)))?;
     let oldest = match first {
@@ -104,7 +111,7 @@ fn read_dead_letters(connection: &Connection, limit: usize) -> Result<DeadLetter
             Some(connection.query_row("SELECT at FROM outbox WHERE id = ?1", [id], |row| timestamp_column(row, 0))?)
         }
     };
-    let sql = format!("SELECT {OUTBOX_COLUMNS} FROM outbox WHERE {UNDELIVERED_CONDITION} ORDER BY id DESC LIMIT ?1");
+    let sql = format!("SELECT {OUTBOX_COLUMNS} FROM outbox WHERE {condition} ORDER BY id DESC LIMIT ?1");
     let mut statement = connection.prepare(&sql)?;
     let newest = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], outbox_row)?.collect::<Result<_>>()?;
     Ok(DeadLetters { count, oldest, newest })

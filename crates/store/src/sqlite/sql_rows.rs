@@ -6,8 +6,8 @@ use std::path::Path;
 use capstan_protocol::{BlobHash, EntryId, EventKey, Outcome, RunId, SessionId, TapeName, WorkspaceId};
 use capstan_tape::rules::RowAccess;
 use capstan_tape::{
-    Entry, EntryKind, InFlightEvent, KeyValueRecord, LeaseRecord, NamespaceRecord, NewOutboxMessage, OutboxId,
-    OutboxStatus, RunRecord, RunStatus, StoreError, TapeRecord,
+    ChainHash, ChainLink, ContentDigest, Entry, InFlightEvent, KeyValueRecord, LeaseRecord, NamespaceRecord,
+    NewOutboxMessage, OutboxId, OutboxStatus, RunRecord, RunStatus, StoreError, TapeRecord,
 };
 use rusqlite::{Connection, Params, params};
 use serde::Serialize;
@@ -18,7 +18,7 @@ use super::encoded_batch::{EncodedBatch, EncodedEntry};
 use super::error::store_error;
 use super::row_cache::RowCache;
 use super::statement_cache::StatementCache;
-use super::{in_flight, key_value, payload, queries};
+use super::{chain, in_flight, key_value, payload, queries};
 
 /// Tables of the database as the rows that a batch is applied to.
 pub(super) struct SqlRows<'a, 'c> {
@@ -69,16 +69,18 @@ impl RowAccess for SqlRows<'_, '_> {
         }
         let write = || {
             if before.is_some_and(|before| has_only_head_changed(record, before)) {
-                let sql = "UPDATE tapes SET head = ?2 WHERE name = ?1";
-                return self.execute(sql, params![record.name.as_str(), to_sql_integer(record.head.0)]);
+                let sql = "UPDATE tapes SET head = ?2, head_hash = ?3 WHERE name = ?1";
+                let head = to_sql_integer(record.head.0);
+                return self.execute(sql, params![record.name.as_str(), head, record.head_hash.as_bytes()]);
             }
             let fork = record.fork.as_ref();
             self.execute(
                 "INSERT INTO tapes (name, session, workspace, head, generation, begins_after, past, handed_over, \
-                 fork_parent, fork_position, fork_state, brought_along) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) \
+                 fork_parent, fork_position, fork_state, brought_along, head_hash) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) \
                  ON CONFLICT (name) DO UPDATE SET session = ?2, workspace = ?3, head = ?4, generation = ?5, \
-                 begins_after = ?6, past = ?7, handed_over = ?8, fork_state = ?11, brought_along = ?12",
+                 begins_after = ?6, past = ?7, handed_over = ?8, fork_state = ?11, brought_along = ?12, \
+                 head_hash = ?13",
                 params![
                     record.name.as_str(),
                     record.session.as_ref().map(SessionId::as_str),
@@ -92,6 +94,7 @@ impl RowAccess for SqlRows<'_, '_> {
                     fork.map(|fork| to_sql_integer(fork.position.0)),
                     fork.map(|fork| queries::fork_state_name(fork.state)),
                     to_sql_integer(record.brought_along.0),
+                    record.head_hash.as_bytes(),
                 ],
             )
         };
@@ -100,7 +103,11 @@ impl RowAccess for SqlRows<'_, '_> {
         Ok(())
     }
 
-    fn put_entry(&mut self, tape: &TapeName, entry: &Entry) -> Result<(), StoreError> {
+    fn content_digest(&mut self, entry: &Entry) -> ContentDigest {
+        self.encoded.content_digest(self.fact_index).unwrap_or_else(|| ContentDigest::from_entry(entry))
+    }
+
+    fn put_entry(&mut self, tape: &TapeName, entry: &Entry, hash: ChainHash) -> Result<(), StoreError> {
         let write = || {
             let encoded_now;
             let encoded = if let Some(encoded) = self.encoded.entry(self.fact_index) {
@@ -110,28 +117,35 @@ impl RowAccess for SqlRows<'_, '_> {
                 &encoded_now
             };
             let payload = payload::store_payload(self.connection, &encoded.payload)?;
+            let (anchor, date_ms) = chain::index_columns(entry);
             self.execute(
-                "INSERT INTO entries (tape, id, kind, anchor, payload, meta, date, date_ms, extra, payload_hash) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                "INSERT INTO entries (tape, id, kind, anchor, payload, meta, date, date_ms, extra, payload_hash, hash) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
                 params![
                     tape.as_str(),
                     to_sql_integer(entry.id.0),
                     entry.kind.as_str(),
-                    entry.name().filter(|_| entry.kind == EntryKind::Anchor),
+                    anchor,
                     payload.json,
                     encoded.meta,
                     entry.date.as_str(),
-                    entry.date.timestamp().map(capstan_protocol::Timestamp::as_millis),
+                    date_ms,
                     encoded.extra,
                     payload.hash.as_ref().map(BlobHash::as_str),
+                    hash.as_bytes(),
                 ],
             )
         };
         self.map_error(write()).map(drop)
     }
 
+    fn chain_link(&mut self, tape: &TapeName, up_to: EntryId) -> Result<Option<ChainLink>, StoreError> {
+        self.map_error(chain::last_link(self.connection, tape.as_str(), up_to))
+    }
+
     fn remove_entries(&mut self, tape: &TapeName, up_to: EntryId) -> Result<(), StoreError> {
         let remove = || {
+            chain::keep_hashes(self.connection, tape, up_to)?;
             let hashes = payload::external_hashes(self.connection, tape, up_to)?;
             let sql = "DELETE FROM entries WHERE tape = ?1 AND id <= ?2";
             self.execute(sql, params![tape.as_str(), to_sql_integer(up_to.0)])?;
@@ -337,6 +351,7 @@ fn has_only_head_changed(tape: &TapeRecord, before: &TapeRecord) -> bool {
         session,
         workspace,
         head: _,
+        head_hash: _,
         generation,
         begins_after,
         past_generations,

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use capstan_protocol::{BlobHash, EntryId, TapeName};
-use capstan_tape::{IntegrityProblem, TapeRecord, blob_hash};
+use capstan_tape::{ChainCheck, ChainLink, ChainedEntry, ContentDigest, IntegrityProblem, TapeRecord, blob_hash};
 use rusqlite::{Connection, Result};
 
-use super::{payload, queries};
+use super::queries::StoredEntryRow;
+use super::{chain, payload, queries};
 
 /// Finds all problems of one snapshot of the database.
 pub(super) fn find_problems(connection: &Connection) -> Result<Vec<IntegrityProblem>> {
@@ -78,37 +79,79 @@ fn check_tape(record: &TapeRecord, tapes: &BTreeMap<TapeName, TapeRecord>) -> Ve
 
 fn check_entries(connection: &Connection, tapes: &BTreeMap<TapeName, TapeRecord>) -> Result<Vec<IntegrityProblem>> {
     let mut problems = Vec::new();
-    let mut last: (String, u64) = Default::default();
+    let mut last: (String, EntryId) = Default::default();
     let mut ids: BTreeMap<TapeName, Vec<EntryId>> = BTreeMap::new();
-    queries::for_each_entry(connection, |tape, id, entry| {
-        let before = if last.0 == tape { last.1 } else { 0 };
+    let mut chains: BTreeMap<&TapeName, ChainCheck> = BTreeMap::new();
+    for record in tapes.values() {
+        chains.insert(&record.name, chain_check(connection, record, tapes)?);
+    }
+    queries::for_each_entry(connection, |row| {
+        let StoredEntryRow { tape, id, entry, is_payload_damaged, date, hash, index_columns } = row;
+        let before = if last.0 == tape { last.1 } else { EntryId(0) };
         let record = TapeName::parse(tape.as_str()).ok().and_then(|name| tapes.get(&name));
         let name = record.map(|record| record.name.clone());
         let mut problem = |message: String| problems.push(IntegrityProblem { tape: name.clone(), message });
         match record {
             None => problem(format!("entry {id} belongs to tape {tape:?}, which is missing")),
             Some(record) => {
-                ids.entry(record.name.clone()).or_default().push(EntryId(id));
-                let start = record.fork.as_ref().map_or(EntryId(0), |fork| fork.position).max(record.replicated_up_to);
-                if EntryId(id) > record.head || EntryId(id) <= start {
+                ids.entry(record.name.clone()).or_default().push(id);
+                let start = first_row_position(record);
+                if id > record.head || id <= start {
                     problem(format!("entry {id} is outside of the tape's range {start}..{}", record.head));
+                }
+                // Unreadable entries and damaged payloads are reported below, and are no breaks of the chain.
+                let content = entry.as_ref().ok().filter(|_| !is_payload_damaged).map(ContentDigest::from_entry);
+                if let Some(chain) = chains.get_mut(&record.name) {
+                    chain.push(ChainedEntry { id, hash, date, content });
                 }
             }
         }
         if id <= before {
             problem(format!("entry {id} does not follow entry {before}"));
         }
-        if let Err(error) = entry {
-            problem(format!("entry {id} cannot be read: {error}"));
+        match &entry {
+            Err(error) => problem(format!("entry {id} cannot be read: {error}")),
+            Ok(entry) if chain::index_columns(entry) != (index_columns.0.as_deref(), index_columns.1) => {
+                problem(format!("the name or the date by which entry {id} is found differs from the entry"));
+            }
+            Ok(_) => {}
         }
         last = (tape, id);
+        Ok(())
     })?;
     for record in tapes.values() {
         let stored = ids.remove(&record.name).unwrap_or_default();
         let gaps = record.find_gaps(stored, record.replicated_up_to, record.head);
         problems.extend(gaps.iter().map(|gap| tape_problem(&record.name, gap.to_string())));
+        let head = ChainLink { id: record.head, hash: record.head_hash };
+        let chain_break = chains.remove(&record.name).and_then(|chain| chain.finish(head));
+        let chain_break = chain_break.filter(|chain_break| !chain_break.is_among(&gaps));
+        problems.extend(chain_break.map(|chain_break| tape_problem(&record.name, chain_break.to_string())));
     }
     Ok(problems)
+}
+
+/// Position after which the rows of a tape begin: the branch point of a fork, or the last replicated entry.
+fn first_row_position(record: &TapeRecord) -> EntryId {
+    record.fork.as_ref().map_or(EntryId(0), |fork| fork.position).max(record.replicated_up_to)
+}
+
+/// Check of the chain of the rows of a tape.
+fn chain_check(
+    connection: &Connection,
+    record: &TapeRecord,
+    tapes: &BTreeMap<TapeName, TapeRecord>,
+) -> Result<ChainCheck> {
+    let branch_point =
+        |record: &TapeRecord| record.fork.as_ref().map(|fork| (fork.parent.as_str().to_owned(), fork.position));
+    let parent_branch = |tape: &str| TapeName::parse(tape).ok().and_then(|tape| branch_point(tapes.get(&tape)?));
+    let id = first_row_position(record);
+    let replicated = chain::last_replicated(connection, record.name.as_str())?;
+    let hash = match replicated {
+        Some(link) => link.hash,
+        None => chain::start_hash(connection, branch_point(record), parent_branch)?,
+    };
+    Ok(ChainCheck::new(record, ChainLink { id, hash }))
 }
 
 /// Checks the JSON columns of the other tables and the references of events to entries.

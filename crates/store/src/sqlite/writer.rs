@@ -25,8 +25,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::SqliteOptions;
 use super::encoded_batch::EncodedBatch;
-use super::error::store_error;
+use super::error::{store_error, thread_error};
 use super::fail_point;
+use super::file_guard::sidecar;
 use super::row_cache::RowCache;
 use super::schema;
 use super::search::{self, IndexChunk};
@@ -38,6 +39,11 @@ use super::wal_sync::WalSyncer;
 const WRITE_QUEUE_CAPACITY: usize = 1024;
 /// Maximum number of batches in a transaction, which bounds the latency of each.
 const MAX_GROUP_BATCHES: usize = 256;
+
+/// Interval of the checks of a long log.
+const LOG_CHECK_INTERVAL: Duration = Duration::from_secs(30);
+/// Ratio of a long log to the length at which it is checkpointed.
+const LOG_GROWTH_FACTOR: u64 = 2;
 
 type CommitResult = Result<CommitReceipt, StoreError>;
 
@@ -93,7 +99,7 @@ impl WriterThread {
         let thread = std::thread::Builder::new().name("capstan-sqlite".to_owned());
         let queue = WriteJobQueue { jobs: receiver, waker: None };
         let thread = thread.spawn(move || run_writer(&connection, &path, wal, options, queue));
-        let thread = thread.map_err(|error| StoreError::io(action, error))?;
+        let thread = thread.map_err(|error| thread_error(action, &error))?;
         Ok(Self { jobs: Some(jobs), thread: Some(thread), failure })
     }
 
@@ -140,11 +146,14 @@ fn run_writer(connection: &Connection, path: &Path, wal: WalSyncer, options: Sql
     let statements = StatementCache::new(connection);
     let busy_timeout = options.busy_timeout;
     let mut committer = GroupCommitter { connection, statements, path, cache: RowCache::default(), wal, busy_timeout };
+    let mut log_limiter = LogLimiter::new(path, options);
     loop {
-        let mut next = match queue.next_job(committer.wal.sync_deadline()) {
+        let deadlines = [committer.wal.sync_deadline(), log_limiter.check_at];
+        let mut next = match queue.next_job(deadlines.into_iter().flatten().min()) {
             NextWriteJob::Job(job) => Some(job),
             NextWriteJob::TimedOut => {
                 committer.sync_pending_ignoring_errors();
+                log_limiter.check_if_due(connection);
                 continue;
             }
             NextWriteJob::Closed => break,
@@ -166,9 +175,59 @@ fn run_writer(connection: &Connection, path: &Path, wal: WalSyncer, options: Sql
             }
         }
         committer.write_group(group);
+        log_limiter.schedule_check();
     }
     committer.sync_pending_ignoring_errors();
     committer.wal.close(connection);
+}
+
+/// Truncates a log that grew while another program read the database, when that program is done and the host is idle.
+/// While batches are written, the size limit of the log does that.
+struct LogLimiter {
+    log: PathBuf,
+    max_bytes: u64,
+    busy_timeout: Duration,
+    /// Time of the next check; `None` while the log is short.
+    check_at: Option<Instant>,
+}
+
+impl LogLimiter {
+    fn new(database: &Path, options: SqliteOptions) -> Self {
+        let (max_bytes, busy_timeout) = (schema::max_idle_log_bytes(options), options.busy_timeout);
+        Self { log: sidecar(database, "-wal"), max_bytes, busy_timeout, check_at: None }
+    }
+
+    /// Schedules a check if the log is much longer than the length at which it is checkpointed.
+    fn schedule_check(&mut self) {
+        if self.check_at.is_none() && self.log_bytes() > self.max_bytes * LOG_GROWTH_FACTOR {
+            self.check_at = Some(Instant::now() + LOG_CHECK_INTERVAL);
+        }
+    }
+
+    fn check_if_due(&mut self, connection: &Connection) {
+        if self.check_at.is_some_and(|due| due <= Instant::now()) {
+            self.check_at = None;
+            self.truncate(connection);
+            self.schedule_check();
+        }
+    }
+
+    /// Truncates the log, unless another connection still reads it.
+    fn truncate(&self, connection: &Connection) {
+        let run = || {
+            connection.busy_timeout(Duration::ZERO)?;
+            let is_blocked = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));
+            connection.busy_timeout(self.busy_timeout)?;
+            is_blocked
+        };
+        if !matches!(run(), Ok(false)) {
+            tracing::debug!(log = %self.log.display(), "the log is long, and another connection reads it");
+        }
+    }
+
+    fn log_bytes(&self) -> u64 {
+        self.log.metadata().map_or(0, |log| log.len())
+    }
 }
 
 /// Queue of a writer thread.
@@ -454,6 +513,33 @@ fn send_reply(reply: CommitReply, sender: oneshot::Sender<CommitReply>) {
 mod tests {
     use super::*;
     use crate::sqlite::schema;
+
+    #[test]
+    fn x02_long_log_is_truncated_when_its_reader_has_left() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("capstan.db");
+        let options = SqliteOptions { wal_checkpoint_pages: 8, ..SqliteOptions::default() };
+        let connection = schema::open_writer(&path, options).unwrap();
+        let mut limiter = LogLimiter::new(&path, options);
+        let reader = Connection::open(&path).unwrap();
+        reader.execute_batch("BEGIN; SELECT count(*) FROM tapes").unwrap();
+        let write = || {
+            let sql = "INSERT OR REPLACE INTO blobs (hash, bytes) VALUES ('h', randomblob(200000))";
+            connection.execute_batch(sql).unwrap();
+        };
+        write();
+        write();
+        limiter.schedule_check();
+        assert!(limiter.check_at.is_some(), "{} bytes", limiter.log_bytes());
+        limiter.truncate(&connection);
+        assert!(limiter.log_bytes() > limiter.max_bytes, "the reader needs the log");
+        reader.execute_batch("COMMIT").unwrap();
+        limiter.truncate(&connection);
+        assert_eq!(limiter.log_bytes(), 0);
+        limiter.check_at = None;
+        limiter.schedule_check();
+        assert_eq!(limiter.check_at, None);
+    }
 
     #[tokio::test]
     async fn x07_panic_of_the_thread_is_a_permanent_failure() {

@@ -162,3 +162,50 @@ fn x02_batch_too_large_for_the_disk_fails_with_its_group_and_leaves_nothing() {
     let output = process.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
+
+#[tokio::test]
+#[ignore = "child process that migrates a database on a full disk"]
+async fn migrating_process() {
+    let database = process::database_path();
+    let store = SqliteStore::open(&database).unwrap_or_else(|error| {
+        assert!(matches!(error, StoreError::DiskFull { .. }), "{error}");
+        process::report(&format!("full {error}"));
+        let version = SqliteStore::read_schema_version(&database);
+        assert_eq!(version, Ok(Some(7)), "the database is not migrated without a copy");
+        let leftovers = std::fs::read_dir(database.parent().unwrap()).unwrap();
+        let names: Vec<_> = leftovers.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+        assert!(!names.iter().any(|name| name.contains(".new")), "an incomplete copy is removed: {names:?}");
+        free_disk_space();
+        SqliteStore::open(&database).expect("the database is migrated when space is freed")
+    });
+    assert_eq!(store.verify().await.unwrap(), []);
+}
+
+#[test]
+fn x08_disk_that_is_full_during_the_copy_or_the_migration_leaves_the_old_database() {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/schema-7.db");
+    let size = std::fs::metadata(&fixture).unwrap().len();
+    let (mut in_copy, mut in_migration) = (0, 0);
+    // From a disk without space to one with space for the copy and a part of the migration.
+    for bytes in (0..2 * size).step_by(30_000) {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let database = folder.join("capstan.db");
+        std::fs::copy(&fixture, &database).unwrap();
+        let layer = DiskLayer::for_folder(&folder).with_free_bytes(bytes);
+        let mut process = process::child_command("full::migrating_process", &database);
+        layer.preload_into(&mut process);
+        let output = process.output().unwrap();
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "with {bytes} free bytes: {stdout}");
+        if stdout.contains("the copy to keep before a migration") {
+            in_copy += 1;
+        } else if stdout.contains("> full") {
+            in_migration += 1;
+        }
+        let copy = folder.join("capstan.db.v7");
+        assert_eq!(SqliteStore::read_schema_version(&copy), Ok(Some(7)), "with {bytes} free bytes");
+        assert_eq!(SqliteStore::read_schema_version(&database), Ok(Some(SqliteStore::SCHEMA_VERSION)));
+    }
+    assert!(in_copy >= 3 && in_migration >= 1, "{in_copy} {in_migration}");
+}

@@ -12,6 +12,7 @@ mod files;
 mod full;
 mod power;
 mod process;
+mod replaced_content;
 #[path = "../support/mod.rs"]
 mod support;
 mod survivors;

@@ -44,6 +44,9 @@ pub struct ModelCallEnd {
     /// True if a token limit truncated the reply.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
+    /// Number of the last key that was used, starting at 1, for a provider with several keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<u32>,
 }
 
 /// Result of a model call.

@@ -6,8 +6,8 @@ use serde_json::Value;
 use crate::overlay_map::OverlayMap;
 use crate::rules::RowAccess;
 use crate::{
-    Entry, InFlightEvent, InboxRecord, KeyValueRecord, LeaseRecord, NamespaceRecord, NewOutboxMessage, OutboxId,
-    OutboxRecord, OutboxStatus, RunRecord, StoreError, TapeRecord,
+    ChainHash, ChainLink, Entry, InFlightEvent, InboxRecord, KeyValueRecord, LeaseRecord, NamespaceRecord,
+    NewOutboxMessage, OutboxId, OutboxRecord, OutboxStatus, RunRecord, StoreError, TapeRecord,
 };
 
 /// Tables whose changes are committed or discarded together.
@@ -15,6 +15,8 @@ use crate::{
 pub(super) struct MemoryRows {
     pub(super) tapes: OverlayMap<TapeName, TapeRecord>,
     pub(super) entries: OverlayMap<(TapeName, EntryId), Entry>,
+    /// Hashes of entries, including removed ones.
+    pub(super) hashes: OverlayMap<(TapeName, EntryId), ChainHash>,
     pub(super) inbox: OverlayMap<EventKey, InboxRecord>,
     pub(super) in_flight: OverlayMap<EventKey, InFlightEvent>,
     pub(super) runs: OverlayMap<RunId, (u64, RunRecord)>,
@@ -34,6 +36,7 @@ macro_rules! for_each_table {
     ($rows:expr, $method:ident) => {{
         $rows.tapes.$method();
         $rows.entries.$method();
+        $rows.hashes.$method();
         $rows.inbox.$method();
         $rows.in_flight.$method();
         $rows.runs.$method();
@@ -74,9 +77,15 @@ impl RowAccess for MemoryRows {
         Ok(())
     }
 
-    fn put_entry(&mut self, tape: &TapeName, entry: &Entry) -> Result<(), StoreError> {
+    fn put_entry(&mut self, tape: &TapeName, entry: &Entry, hash: ChainHash) -> Result<(), StoreError> {
         self.entries.insert((tape.clone(), entry.id), entry.clone());
+        self.hashes.insert((tape.clone(), entry.id), hash);
         Ok(())
+    }
+
+    fn chain_link(&mut self, tape: &TapeName, up_to: EntryId) -> Result<Option<ChainLink>, StoreError> {
+        let last = self.hashes.last_in(&((tape.clone(), EntryId(0))..=(tape.clone(), up_to)));
+        Ok(last.map(|((_, id), hash)| ChainLink { id: *id, hash: *hash }))
     }
 
     fn remove_entries(&mut self, tape: &TapeName, up_to: EntryId) -> Result<(), StoreError> {

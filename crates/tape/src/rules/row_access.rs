@@ -4,8 +4,8 @@ use capstan_protocol::{BlobHash, EntryId, EventKey, Outcome, RunId, TapeName, Wo
 use serde_json::Value;
 
 use crate::{
-    Entry, InFlightEvent, KeyValueRecord, LeaseRecord, NamespaceRecord, NewOutboxMessage, OutboxId, OutboxStatus,
-    RunRecord, StoreError, TapeRecord,
+    ChainHash, ChainLink, ContentDigest, Entry, InFlightEvent, KeyValueRecord, LeaseRecord, NamespaceRecord,
+    NewOutboxMessage, OutboxId, OutboxStatus, RunRecord, StoreError, TapeRecord,
 };
 
 /// Rows that a batch reads and writes, without rules. `put_*` inserts or replaces, `add_*` only inserts.
@@ -18,9 +18,15 @@ pub trait RowAccess {
     fn tape(&mut self, name: &TapeName) -> Result<Option<TapeRecord>, StoreError>;
     /// Writes a tape.
     fn put_tape(&mut self, record: &TapeRecord) -> Result<(), StoreError>;
-    /// Writes an entry of a tape.
-    fn put_entry(&mut self, tape: &TapeName, entry: &Entry) -> Result<(), StoreError>;
-    /// Removes the entries of a tape up to and including `up_to`.
+    /// Digest of the content of an entry. A store may have computed it beforehand.
+    fn content_digest(&mut self, entry: &Entry) -> ContentDigest {
+        ContentDigest::from_entry(entry)
+    }
+    /// Writes an entry of a tape and its hash.
+    fn put_entry(&mut self, tape: &TapeName, entry: &Entry, hash: ChainHash) -> Result<(), StoreError>;
+    /// Newest entry of a tape up to and including `up_to` that has a hash, also if the entry itself was removed.
+    fn chain_link(&mut self, tape: &TapeName, up_to: EntryId) -> Result<Option<ChainLink>, StoreError>;
+    /// Removes the entries of a tape up to and including `up_to`, but not their hashes.
     fn remove_entries(&mut self, tape: &TapeName, up_to: EntryId) -> Result<(), StoreError>;
     /// Writes the permanent record of an accepted event, and its record as an event in flight. Returns false, without
     /// any change, if the event was already accepted.

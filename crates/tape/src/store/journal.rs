@@ -1,10 +1,12 @@
 //! Tapes and their entries, and the commit that writes everything.
 
 use async_trait::async_trait;
-use capstan_protocol::TapeName;
+use capstan_protocol::{EntryId, TapeName};
 
 use super::RowPages;
-use crate::{Batch, CommitReceipt, Entry, IntegrityProblem, SearchScan, StoreError, TapeRecord, TapeSlice, TextSearch};
+use crate::{
+    Batch, ChainLink, CommitReceipt, Entry, IntegrityProblem, SearchScan, StoreError, TapeRecord, TapeSlice, TextSearch,
+};
 
 /// Tapes and their entries, and the commit that writes to all tables.
 ///
@@ -43,7 +45,15 @@ pub trait JournalStore: Send + Sync + 'static {
         search_by_scan(self, tape, slice, search).await
     }
 
-    /// Looks for damage: ids out of order, unreadable entries, heads that differ from the last entry.
+    /// Newest entry of a tape up to and including `up_to` that has a hash, without those of a fork's parent.
+    async fn chain_link(&self, tape: &TapeName, up_to: EntryId) -> Result<Option<ChainLink>, StoreError>;
+
+    /// Hashes of the entries of a tape after `after`, in order, at most `limit`. They include replicated entries, whose
+    /// rows were removed, but not those of a fork's parent.
+    async fn chain_page(&self, tape: &TapeName, after: EntryId, limit: usize) -> Result<Vec<ChainLink>, StoreError>;
+
+    /// Looks for damage: ids out of order, unreadable entries, heads that differ from the last entry, breaks of the hash
+    /// chain.
     async fn verify(&self) -> Result<Vec<IntegrityProblem>, StoreError>;
 }
 

@@ -1,10 +1,11 @@
 //! Reproducible random numbers.
 
 /// Pseudo-random sequence that is the same for the same seed.
-pub(super) struct SeededRng(u64);
+pub struct SeededRng(u64);
 
 impl SeededRng {
-    pub(super) fn new(seed: u64) -> Self {
+    /// Sequence of this seed.
+    pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
@@ -16,6 +17,11 @@ impl SeededRng {
     /// Picks one of several values.
     pub(super) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[usize::from(self.next_u64().to_ne_bytes()[0]) % choices.len()]
+    }
+
+    /// Number from zero to below `limit`.
+    pub fn next_below(&mut self, limit: u64) -> u64 {
+        self.next_u64() % limit.max(1)
     }
 
     /// `SplitMix64`: every seed, including 0, gives a good sequence.

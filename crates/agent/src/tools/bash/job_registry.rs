@@ -35,7 +35,7 @@ pub(crate) struct JobRegistry {
 impl JobRegistry {
     /// Creates an empty registry.
     pub(crate) fn new(extra_variables: Vec<String>) -> Self {
-        let mark_prefix = uuid::Uuid::now_v7().simple().to_string();
+        let mark_prefix = capstan_protocol::time_ordered_uuid().simple().to_string();
         let watchdog = Arc::new(CommandWatchdog::new(&mark_prefix));
         Self {
             mark_prefix,

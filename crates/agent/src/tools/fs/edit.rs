@@ -29,7 +29,7 @@ pub(super) struct FileEditArgs {
 }
 
 pub(super) fn edit_file(context: FileToolContext<'_>, arguments: &FileEditArgs) -> Result<ToolOutput, ToolError> {
-    let target = context.bounds.resolve_path(context.workspace, &arguments.path)?;
+    let target = context.bounds.resolve_for_write(context.workspace, &arguments.path)?;
     let path = target.requested();
     let failed = |error: std::io::Error| path_error(path, &error);
     // Without the lock, a concurrent edit could read the old text and undo this edit.

@@ -254,6 +254,27 @@ fn x06_nothing_outside_the_workspace_is_read_written_or_edited() {
 }
 
 #[test]
+fn x06_refusal_does_not_tell_what_exists_outside_the_workspace() {
+    let files = FileFixture::new();
+    symlink(files.outside(""), files.path("folder")).unwrap();
+    symlink("nowhere", files.outside("dangling")).unwrap();
+    for name in ["secret", "secret/x", "not-there", "not-there/x", "not-there/../x", "dangling", "dangling/x"] {
+        let absolute = files.outside(name).display().to_string();
+        assert_eq!(
+            files.read(&absolute).unwrap_err(),
+            format!("{absolute} is outside the workspace and the allowed paths")
+        );
+        let relative = format!("../beside/{name}");
+        assert_eq!(
+            files.read(&relative).unwrap_err(),
+            format!("{relative} is outside the workspace and the allowed paths")
+        );
+        assert!(files.read(&format!("folder/{name}")).unwrap_err().contains("outside the workspace"), "{name}");
+        assert!(files.write(&absolute, "x").unwrap_err().ends_with("is outside the workspace and the allowed paths"));
+    }
+}
+
+#[test]
 fn a04_links_within_the_workspace_are_followed() {
     let files = FileFixture::new().with_file("real", "real");
     symlink(files.path("real"), files.path("absolute")).unwrap();
@@ -333,4 +354,54 @@ fn a10_writes_conflict_only_when_paths_name_the_same_file() {
     );
     assert_eq!(effect_of(&write, "new/../c"), ToolEffect::Unrestricted, "its meaning may change");
     assert_eq!(write.effect(&JsonObject::new(), &files.workspace()), ToolEffect::Unrestricted);
+}
+
+#[test]
+fn x06_files_that_steer_an_agent_are_closed_by_every_spelling() {
+    let files = FileFixture::new().with_file("AGENTS.md", "old").with_file("real.md", "old");
+    for folder in [".git/hooks", ".agents/skills", "sub"] {
+        std::fs::create_dir_all(files.path(folder)).unwrap();
+    }
+    symlink(files.path("AGENTS.md"), files.path("link.md")).unwrap();
+    symlink(files.path(".agents"), files.path("linked")).unwrap();
+    symlink(files.path("real.md"), files.path(".env")).unwrap();
+    let absolute = files.path("AGENTS.md").display().to_string();
+    for path in [
+        "AGENTS.md",
+        "./sub/../agents.MD",
+        &absolute,
+        "sub/AGENTS.md",
+        "link.md",
+        "linked/skills/x/SKILL.md",
+        ".agents/skills/x/SKILL.md",
+        ".AGENTS/x",
+        "capstan.toml",
+        ".env",
+        "real.md",
+        ".git/hooks/pre-commit",
+        ".Git/HOOKS/pre-commit",
+        ".g\u{200c}it/config",
+        ".git/config",
+        "sub/.git",
+    ] {
+        let refused = files.write(path, "new").unwrap_err();
+        assert!(refused.contains("steers agents or Git"), "{path}: {refused}");
+    }
+    assert!(files.edit("AGENTS.md", "old", "new").unwrap_err().contains("steers agents or Git"));
+    assert_eq!(std::fs::read_to_string(files.path("AGENTS.md")).unwrap(), "old");
+    for open in ["AGENTS.md.txt", "sub/agents", ".gitignore", ".env.example", ".git/HEAD"] {
+        files.write(open, "new").unwrap();
+    }
+}
+
+#[test]
+fn x06_allow_paths_opens_a_closed_file_that_it_names() {
+    let mut files = FileFixture::new().with_file("AGENTS.md", "old");
+    std::fs::create_dir_all(files.path(".git/hooks")).unwrap();
+    files.bounds.extra_roots = vec![files.workspace()];
+    assert!(files.write("AGENTS.md", "new").is_err(), "the workspace does not name the file");
+    files.bounds.extra_roots = vec![files.path("AGENTS.md"), files.path(".git/hooks")];
+    files.write("AGENTS.md", "new").unwrap();
+    files.write(".git/hooks/pre-commit", "new").unwrap();
+    assert!(files.write("capstan.toml", "new").is_err());
 }

@@ -19,7 +19,7 @@ pub(super) struct FileWriteArgs {
 }
 
 pub(super) fn write_file(context: FileToolContext<'_>, arguments: &FileWriteArgs) -> Result<ToolOutput, ToolError> {
-    let target = context.bounds.resolve_path(context.workspace, &arguments.path)?;
+    let target = context.bounds.resolve_for_write(context.workspace, &arguments.path)?;
     let outcome = target.write(arguments.content.as_bytes()).map_err(|error| path_error(target.requested(), &error))?;
     let action = match outcome {
         WriteOutcome::Created => "created",

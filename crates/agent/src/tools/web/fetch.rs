@@ -153,10 +153,10 @@ impl PageFetcher {
             is_public_address(address) || allowed.iter().any(|host| host.covers_address(address, port))
         };
         if let Some(private) = addresses.iter().find(|address| !is_allowed_name && !is_reachable(address.ip())) {
+            // The model learns nothing about the network of the host.
+            tracing::debug!(host, address = %private.ip(), "refused to fetch from a private address");
             return Err(format!(
-                "{host} resolves to the private address {}, which is not allowed (the user can allow it with \
-                 web_allow_private)",
-                private.ip()
+                "{host} leads to a private address, which is not allowed (the user can allow it with web_allow_private)"
             ));
         }
         Ok(FetchTarget::Addresses(addresses))

@@ -42,6 +42,7 @@ pub(super) fn completion_paths(folder: &Path) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use capstan_agent::InstructionRules;
     use capstan_agent::skills::SkillDirs;
     use capstan_hooks::{HookDeadlines, HookRuntime, Registry};
 
@@ -59,7 +60,7 @@ mod tests {
         skill(workspace.path(), "broken", "no head");
         skill(user.path(), "mine", "---\nname: mine\ndescription: Is mine.\n---\nDo as I do.\n");
         let hooks = HookRuntime::new(Registry::new(), HookDeadlines::default());
-        let skills = SkillDirs { user: Some(user.path().to_owned()) };
+        let skills = SkillDirs { user: Some(user.path().to_owned()), rules: InstructionRules::trusted() };
         let words = completion_words(&hooks, workspace.path(), &skills);
         assert_eq!(words.skills, ["good", "mine", "skill-creator"]);
         assert_eq!(words.commands, ["quit", "show"]);

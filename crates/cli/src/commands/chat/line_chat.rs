@@ -3,28 +3,27 @@
 use std::io::{BufRead, IsTerminal as _, Read as _, Write as _};
 
 use capstan_channels::{CliChannel, CliPrinter};
-use capstan_hooks::HookDeadlines;
 use capstan_host::{Host, IncomingEvent, ServedEvent};
-use capstan_protocol::{ErrorCode, ExitClass, SessionId};
+use capstan_protocol::{ErrorCode, ExitClass};
 use capstan_turn::TurnError;
 use tokio::sync::mpsc;
 
-use super::{QUIT_COMMANDS, message_event};
+use super::{LocalChat, QUIT_COMMANDS};
 use crate::commands::CommandContext;
 use crate::commands::serve_one::{self, RUN_CANCEL_GRACE};
 use crate::commands::signals::{TerminationSignal, TerminationSignals};
 use crate::{CommandError, home};
 
 /// Runs one turn per line, in order. A failed message does not end the chat; the command returns the last failure.
-pub(super) async fn run_line_chat(context: CommandContext<'_>, session: SessionId) -> Result<(), CommandError> {
+pub(super) async fn run_line_chat(context: CommandContext<'_>, address: LocalChat) -> Result<(), CommandError> {
     let mut signals = TerminationSignals::watch();
     let cli = CliChannel::new(CliPrinter::standard());
-    let hooks = context.capstan.build_hooks(&context.config, &cli, HookDeadlines::default());
+    let hooks = context.capstan.build_hooks(&context.config, &cli);
     let (store, owner) = home::open_store_and_lock(&context.config)?;
     let options = context.capstan.host_options(&context.config, context.workspace, owner);
     let host = Host::start(hooks, store, options).await?;
     let is_interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    let chat = LineChat { host: host.clone(), session, cli, is_interactive };
+    let chat = LineChat { host: host.clone(), address, cli, is_interactive };
     let result = chat.run(spawn_line_reader(context.config.max_message_bytes), &mut signals).await;
     host.stop().await?;
     result
@@ -47,7 +46,7 @@ fn interrupted_error() -> CommandError {
 
 struct LineChat {
     host: Host,
-    session: SessionId,
+    address: LocalChat,
     cli: CliChannel,
     /// Input and output are a terminal without cursor control.
     is_interactive: bool,
@@ -131,7 +130,7 @@ impl LineChat {
         text: String,
         signals: &mut TerminationSignals,
     ) -> (Result<(), CommandError>, ChatInterruption) {
-        let event = message_event(text, &self.session);
+        let event = self.address.message_event(text);
         let serving = self.host.serve(IncomingEvent::trusted(event));
         tokio::pin!(serving);
         let (served, interruption) = tokio::select! {
@@ -140,7 +139,7 @@ impl LineChat {
                 return (Err(error.into()), ChatInterruption::ChatEnds);
             }
             signal = signals.next() => {
-                self.host.cancel_session_turn(&self.session);
+                self.host.cancel_session_turn(&self.address.session);
                 let goes_on = self.is_interactive && signal == TerminationSignal::Interrupt;
                 tokio::select! {
                     served = &mut serving => {

@@ -16,14 +16,22 @@ use capstan_host::{HostError, SYSTEM_SESSION};
 use capstan_protocol::{ActorRef, ErrorCode, Event, ModelId, SessionId};
 use clap::Args;
 
+use super::tape::find_fork_session;
+use super::trust::{TrustQuestion, settle_trust};
 use super::{CommandContext, WorkspaceFlag, parse_name};
 use crate::CommandError;
 
 #[derive(Args)]
 pub(crate) struct ChatArgs {
-    /// Session id [default: cli:local]
+    /// Session id [default: cli:CHAT]
     #[arg(long, value_name = "ID", value_parser = parse_name)]
     session_id: Option<String>,
+    /// Chat within the channel
+    #[arg(long, value_name = "ID", default_value = LOCAL_CHAT_ID, value_parser = parse_name)]
+    chat_id: String,
+    /// Fork to continue, created with `capstan tape fork`; turns read its parent too and write to the fork
+    #[arg(long, value_name = "FORK", conflicts_with = "session_id", value_parser = parse_name)]
+    tape: Option<String>,
     /// Model as PROVIDER:NAME, overriding the configured one
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
@@ -34,7 +42,7 @@ pub(crate) struct ChatArgs {
     pub(crate) workspace: WorkspaceFlag,
 }
 
-/// Id of the chat; also the default of `capstan run`.
+/// Default id of the chat; also the default of `capstan run`.
 const LOCAL_CHAT_ID: &str = "local";
 /// Id of the sender; also the default of `capstan run`.
 const LOCAL_ACTOR_ID: &str = "human";
@@ -46,17 +54,21 @@ pub(crate) async fn run_chat(mut context: CommandContext<'_>, arguments: ChatArg
     if let Some(model) = &arguments.model {
         context.config.model = parse_model(model)?;
     }
-    let session = match &arguments.session_id {
-        Some(id) => SessionId::new(id.as_str()),
-        None => Event::message(CliChannel::CHANNEL_NAME, LOCAL_CHAT_ID, "").fallback_session(),
+    let session = match (&arguments.tape, &arguments.session_id) {
+        (Some(fork), _) => find_fork_session(&context, fork).await?,
+        (None, Some(id)) => SessionId::new(id.as_str()),
+        (None, None) => Event::message(CliChannel::CHANNEL_NAME, arguments.chat_id.as_str(), "").fallback_session(),
     };
+    let chat = LocalChat { chat_id: arguments.chat_id.clone(), session };
+    let session = &chat.session;
     if session.as_str() == SYSTEM_SESSION {
-        return Err(HostError::SessionReserved { session }.into());
+        return Err(HostError::SessionReserved { session: session.clone() }.into());
     }
+    settle_trust(&mut context, TrustQuestion::Ask)?;
     if is_screen_terminal() {
-        screen_chat::run_screen_chat(context, session, select_color_mode(&arguments)).await
+        screen_chat::run_screen_chat(context, chat, select_color_mode(&arguments)).await
     } else {
-        line_chat::run_line_chat(context, session).await
+        line_chat::run_line_chat(context, chat).await
     }
 }
 
@@ -83,14 +95,22 @@ fn parse_model(text: &str) -> Result<ModelId, CommandError> {
     Ok(model)
 }
 
-/// The event of a message typed by the local user.
-fn message_event(text: String, session: &SessionId) -> Event {
-    let mut event = Event::message(CliChannel::CHANNEL_NAME, LOCAL_CHAT_ID, text);
-    event.session_id = Some(session.clone());
-    with_local_actor(event)
+/// Chat and session of the messages that are typed.
+struct LocalChat {
+    chat_id: String,
+    session: SessionId,
+}
+
+impl LocalChat {
+    /// The event of a message typed by the local user.
+    fn message_event(&self, text: String) -> Event {
+        let mut event = Event::message(CliChannel::CHANNEL_NAME, self.chat_id.as_str(), text);
+        event.session_id = Some(self.session.clone());
+        with_local_actor(event)
+    }
 }
 
 fn with_local_actor(mut event: Event) -> Event {
-    event.actor = Some(ActorRef { id: LOCAL_ACTOR_ID.to_owned(), name: None });
+    event.actor = Some(ActorRef { id: LOCAL_ACTOR_ID.to_owned(), name: None, kind: None });
     event
 }

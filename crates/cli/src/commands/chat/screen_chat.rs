@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use capstan_channels::ChatChannel;
 use capstan_channels::chat::{ChatUpdate, ColorMode, KeyInput, SPINNER_INTERVAL, Screen, ScreenAction, TurnEnding};
-use capstan_hooks::HookDeadlines;
 use capstan_hooks::contracts::Channel as _;
 use capstan_host::{Host, HostError, IncomingEvent, ServedEvent};
 use capstan_protocol::{ErrorCode, EventId, ExitClass, SessionId};
@@ -22,7 +21,7 @@ use super::history::ChatHistory;
 use super::job_control::{JobControl, is_foreground};
 use super::keyboard::{KeyboardReader, TerminalInput};
 use super::terminal::TerminalRenderer;
-use super::{LOCAL_CHAT_ID, QUIT_COMMANDS, with_local_actor};
+use super::{LocalChat, QUIT_COMMANDS, with_local_actor};
 use crate::commands::CommandContext;
 use crate::commands::signals::TerminationSignals;
 use crate::{CommandError, home};
@@ -52,13 +51,14 @@ enum ChatEnd {
 
 pub(super) async fn run_screen_chat(
     context: CommandContext<'_>,
-    session: SessionId,
+    address: LocalChat,
     palette: ColorMode,
 ) -> Result<(), CommandError> {
+    let LocalChat { chat_id, session } = address;
     // Before the process becomes visible to others, so that no signal is missed.
     let signals = TerminationSignals::watch();
     let (chat, updates) = ChatChannel::new(session.clone());
-    let hooks = context.capstan.build_hooks(&context.config, &chat, HookDeadlines::default());
+    let hooks = context.capstan.build_hooks(&context.config, &chat);
     let words = completion_words(&hooks, &context.workspace, &context.config.tools.skills);
     let (store, owner) = home::open_store_and_lock(&context.config)?;
     let options = context.capstan.host_options(&context.config, context.workspace.clone(), owner);
@@ -75,6 +75,7 @@ pub(super) async fn run_screen_chat(
     let screen_chat = ScreenChat {
         workspace: context.workspace,
         session,
+        chat_id,
         chat,
         updates,
         host: host.clone(),
@@ -100,6 +101,7 @@ pub(super) async fn run_screen_chat(
 struct ScreenChat {
     workspace: PathBuf,
     session: SessionId,
+    chat_id: String,
     chat: ChatChannel,
     updates: mpsc::Receiver<ChatUpdate>,
     host: Host,
@@ -221,7 +223,7 @@ impl ScreenChat {
         if line == ",help" {
             self.screen.add_note(SCREEN_HELP);
         }
-        let event = with_local_actor(self.chat.message_event(LOCAL_CHAT_ID, text));
+        let event = with_local_actor(self.chat.message_event(&self.chat_id, text));
         let (host, id) = (self.host.clone(), event.event_id.clone());
         let mut turn: PendingTurn = async move { (id, host.serve(IncomingEvent::trusted(event)).await) }.boxed();
         // The first poll takes the queue slot, so that messages keep their order.

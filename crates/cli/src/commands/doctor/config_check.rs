@@ -1,5 +1,6 @@
 //! Checks of the configuration and the plugins.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use capstan_hooks::HookRuntime;
@@ -7,7 +8,9 @@ use capstan_hooks::contracts::ModelProvider;
 use capstan_hooks::points::ProvideModelOptions;
 
 use super::report::CheckResult;
-use crate::config::{Config, ConfigError, ProviderConfig, TapeStoreKind};
+use crate::command_catalog::CommandCatalog;
+use crate::commands::trust::untrusted_notice;
+use crate::config::{Config, ConfigError, ProviderConfig, TapeStoreKind, TrustDecision, instruction_files};
 use crate::{CommandError, builder};
 
 pub(super) fn check_config(config: &Config, hooks: &HookRuntime) -> CheckResult {
@@ -20,6 +23,10 @@ pub(super) fn check_config(config: &Config, hooks: &HookRuntime) -> CheckResult 
     for line in config.unprovided_channels(&builder::provided_channels(hooks)) {
         details.push(line);
         hints.push("correct the name of the channel, or remove its settings");
+    }
+    for line in config.unknown_plugins() {
+        details.push(line);
+        hints.push("correct the name of the plugin, or remove its settings");
     }
     let provider = config.model.provider();
     let providers = hooks.collect_provided::<ProvideModelOptions, Arc<dyn ModelProvider>>(|one| one.name().to_owned());
@@ -45,12 +52,33 @@ pub(super) fn check_config(config: &Config, hooks: &HookRuntime) -> CheckResult 
         TapeStoreKind::Sqlite => "sqlite",
         TapeStoreKind::Jsonl => "jsonl",
     };
-    let message = format!("model {}, tapes in {store}", config.model);
+    let keys = config.provider(provider).map_or(0, |provider| provider.settings.api_keys.len());
+    let keys = if keys > 1 { format!(" with {keys} keys") } else { String::new() };
+    let message = format!("model {}{keys}, tapes in {store}", config.model);
     if details.is_empty() {
         return CheckResult::ok("config", message);
     }
     hints.dedup();
     CheckResult::warning("config", message, &hints.join("; ")).with_details(details)
+}
+
+/// Reports the user's decision about the workspace.
+pub(super) fn check_trust(config: &Config, workspace: &Path) -> CheckResult {
+    let shown = workspace.display();
+    if untrusted_notice(config, workspace).is_some() {
+        let message = format!("{shown} is not trusted: {} not used", instruction_files(workspace).join(" and "));
+        return CheckResult::warning(
+            "workspace",
+            message,
+            "read them, then run `capstan trust`, if they are yours to follow",
+        );
+    }
+    let reason = match config.trust {
+        TrustDecision::BySetting => "trusted, as every workspace is (trust_workspace)",
+        TrustDecision::ByRecord => "trusted",
+        TrustDecision::Declined | TrustDecision::Undecided => "not trusted, and has no instructions or skills",
+    };
+    CheckResult::ok("workspace", format!("{shown}: {reason}"))
 }
 
 /// Result for a configuration that cannot be loaded, which makes every other command fail.
@@ -59,13 +87,26 @@ pub(super) fn failed_config_check(error: ConfigError) -> CheckResult {
 }
 
 pub(super) fn check_plugins(hooks: &HookRuntime) -> CheckResult {
-    let failures = hooks.registry().load_failures();
-    if failures.is_empty() {
-        let loaded: Vec<&str> =
-            hooks.registry().plugins_in_call_order().map(capstan_protocol::PluginName::as_str).collect();
-        return CheckResult::ok("plugins", loaded.join(", "));
-    }
-    let details = failures.iter().map(|failure| format!("{}: {}", failure.plugin, failure.reason)).collect();
-    let hint = "the host runs without them; `capstan hooks` lists the hooks of each plugin";
-    CheckResult::warning("plugins", format!("failed to load: {}", failures.len()), hint).with_details(details)
+    let (failures, catalog) = (hooks.registry().load_failures(), CommandCatalog::from_hooks(hooks));
+    let unavailable = catalog.unavailable();
+    let mut details: Vec<String> =
+        failures.iter().map(|failure| format!("{}: {}", failure.plugin, failure.reason)).collect();
+    details.extend(unavailable.iter().map(ToString::to_string));
+    let unloaded_hint =
+        "correct their settings under [plugins]; the host runs without them, and `capstan hooks` lists the others";
+    let command_hint = "rename the command, or remove one of the plugins";
+    let (message, hint) = match (failures.len(), unavailable.len()) {
+        (0, 0) => {
+            let loaded: Vec<&str> =
+                hooks.registry().plugins_in_call_order().map(capstan_protocol::PluginName::as_str).collect();
+            return CheckResult::ok("plugins", loaded.join(", "));
+        }
+        (0, commands) => (format!("commands not available: {commands}"), command_hint.to_owned()),
+        (failed, 0) => (format!("failed to load: {failed}"), unloaded_hint.to_owned()),
+        (failed, commands) => {
+            let message = format!("failed to load: {failed}; commands not available: {commands}");
+            (message, format!("{unloaded_hint}; {command_hint}"))
+        }
+    };
+    CheckResult::warning("plugins", message, &hint).with_details(details)
 }

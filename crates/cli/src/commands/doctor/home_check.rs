@@ -11,6 +11,8 @@ use crate::home;
 
 /// Free space below which the check warns.
 const MIN_FREE_DISK_BYTES: u64 = 100_000_000;
+/// Number of free inodes below which the check warns.
+const MIN_FREE_INODES: u64 = 1000;
 /// Share of free space below which the check warns.
 const MIN_FREE_DISK_PERCENT: u64 = 5;
 
@@ -42,7 +44,7 @@ pub(super) fn check_home(home: &Path) -> CheckResult {
     }
     if mode & home::SHARED_MODE_BITS != 0 {
         let message = format!("{shown} contains conversations and is open to others (mode {:03o})", mode & 0o777);
-        return CheckResult::warning("home", message, &format!("chmod 700 {shown}"));
+        return CheckResult::warning("home", message, &format!("chmod 700 {shown}, or run `capstan doctor --repair`"));
     }
     CheckResult::ok("home", shown.to_string())
 }
@@ -75,13 +77,23 @@ pub(super) fn check_disk(home: &Path) -> CheckResult {
     match statvfs(folder) {
         Ok(stats) => {
             let size = stats.f_frsize;
-            check_free_space(stats.f_bavail.saturating_mul(size), stats.f_blocks.saturating_mul(size))
+            check_free_inodes(stats.f_favail, stats.f_files).unwrap_or_else(|| {
+                check_free_space(stats.f_bavail.saturating_mul(size), stats.f_blocks.saturating_mul(size))
+            })
         }
         Err(error) => {
             let hint = "check that the file system of the home is mounted";
             CheckResult::warning("disk", format!("cannot get the free space of {}: {error}", folder.display()), hint)
         }
     }
+}
+
+/// Warns of a file system that can hold few more files. Some file systems have no fixed number and report zero.
+fn check_free_inodes(free: u64, total: u64) -> Option<CheckResult> {
+    let message = format!("{free} inodes free of {total}");
+    let hint = "remove files: without inodes no file can be created, however much space is free";
+    let data = serde_json::json!({ "free_inodes": free, "total_inodes": total });
+    (total > 0 && free < MIN_FREE_INODES).then(|| CheckResult::warning("disk", message, hint).data(data))
 }
 
 fn check_free_space(free: u64, total: u64) -> CheckResult {
@@ -103,7 +115,16 @@ fn format_megabytes(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::report::CheckStatus;
-    use super::check_free_space;
+    use super::{check_free_inodes, check_free_space};
+
+    #[test]
+    fn x07_file_system_with_few_free_inodes_is_a_warning() {
+        let status = |free, total| check_free_inodes(free, total).map(|result| result.status);
+        assert_eq!(status(0, 100_000), Some(CheckStatus::Warning));
+        assert_eq!(status(999, 100_000), Some(CheckStatus::Warning));
+        assert_eq!(status(50_000, 100_000), None);
+        assert_eq!(status(0, 0), None, "no fixed number");
+    }
 
     #[test]
     fn nearly_full_disk_is_a_warning() {

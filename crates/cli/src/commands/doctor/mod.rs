@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use capstan_channels::{CliChannel, CliPrinter};
-use capstan_hooks::{HookDeadlines, HookRuntime};
+use capstan_hooks::HookRuntime;
 use capstan_host::ProcessLiveness;
 use capstan_store::JsonlTapeStore;
 use capstan_tape::TapeStore;
@@ -20,7 +20,7 @@ use self::repair::{RepairOutcome, TapeStoreOrigin};
 use self::report::{CheckResult, DoctorReport};
 use self::store_check::StoreCheck;
 use super::{WorkspaceFlag, external_tape_store, runners, store};
-use crate::config::{Config, ConfigSources};
+use crate::config::{self, ConfigSources};
 use crate::{Capstan, CommandError, builder, home};
 
 #[derive(Args)]
@@ -37,7 +37,7 @@ pub(crate) struct DoctorArgs {
 
 /// Runs all checks. A configuration that does not load is reported as one finding; only if its sources cannot be read are
 /// the other checks skipped.
-pub(crate) async fn doctor(capstan: &Capstan, arguments: &DoctorArgs) -> Result<(), CommandError> {
+pub(crate) async fn doctor(capstan: &Arc<Capstan>, arguments: &DoctorArgs) -> Result<(), CommandError> {
     let workspace = builder::resolve_workspace(arguments.workspace.path.as_deref())?;
     let sources = match ConfigSources::from_process(&workspace) {
         Ok(sources) => sources,
@@ -48,14 +48,37 @@ pub(crate) async fn doctor(capstan: &Capstan, arguments: &DoctorArgs) -> Result<
         }
     };
     let home = sources.home.clone();
-    let (config_result, hooks) = match Config::load(sources) {
+    // Before the configuration is loaded, which refuses a home that others may write.
+    let tightened = (arguments.repair && home.is_dir()).then(|| home::make_private(&home));
+    let mut trust_result = None;
+    let (config_result, hooks) = match capstan.load_config(sources) {
         Err(error) => (config_check::failed_config_check(error), None),
         Ok(config) => {
-            let hooks = capstan.build_hooks(&config, &CliChannel::new(CliPrinter::silent()), HookDeadlines::default());
+            let hooks = capstan.build_hooks(&config, &CliChannel::new(CliPrinter::silent()));
+            trust_result = Some(config_check::check_trust(&config, &workspace));
             (config_check::check_config(&config, &hooks), Some(hooks))
         }
     };
-    let report = run_checks(&home, &workspace, config_result, hooks.as_ref(), arguments.repair).await;
+    let mut report = match config::check_home(&home) {
+        Ok(()) => run_checks(&home, &workspace, config_result, hooks.as_ref(), arguments.repair).await,
+        // Nothing in a home that another user controls is used.
+        Err(error) => {
+            let mut report = DoctorReport::new(arguments.repair.then(Vec::new));
+            report.add(CheckResult::failed("home", &CommandError::from(error)));
+            report
+        }
+    };
+    match tightened {
+        Some(Ok(paths)) => report.add_repairs(paths.iter().map(|path| format!("made {} private", path.display()))),
+        Some(Err(error)) => {
+            let hint = format!("run `chmod -R go-rwx {}` as the owner of its files", home.display());
+            report.add(CheckResult::problem("repair", format!("could not make the home private: {error}"), &hint));
+        }
+        None => {}
+    }
+    if let Some(result) = trust_result {
+        report.add(result);
+    }
     report.print(arguments.json)
 }
 
@@ -130,4 +153,10 @@ fn check_processes(home: &Path, process_liveness: &ProcessLiveness) -> CheckResu
             CheckResult::problem("processes", format!("cannot check which processes are alive: {error}"), &hint)
         }
     }
+}
+
+/// The result about plugins as JSON.
+#[cfg(test)]
+pub(crate) fn plugin_report(hooks: &HookRuntime) -> String {
+    serde_json::to_string(&config_check::check_plugins(hooks)).unwrap_or_default()
 }

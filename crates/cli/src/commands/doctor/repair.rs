@@ -9,6 +9,7 @@ use capstan_tape::{Batch, Fact, JournalStore as _, OutboxStatus, StoreError, Tap
 
 use super::super::store;
 use super::store_check::{StoreCheck, format_dead_letter, truncate_lines};
+use crate::config::find_abandoned_files;
 
 /// Completed and failed repairs.
 #[derive(Default)]
@@ -40,6 +41,7 @@ impl RepairOutcome {
             return repairs;
         }
         repairs.remove_stale_locks(store_check);
+        repairs.remove_abandoned_files(store_check);
         repairs.remove_stale_backups(unfinished);
         let Some(store) = repairs.open_store(store_check) else { return repairs };
         repairs.acknowledge_setback(store_check);
@@ -63,6 +65,16 @@ impl RepairOutcome {
             Ok(0) => {}
             Ok(removed) => self.done.push(format!("removed stale lock files: {removed}")),
             Err(error) => self.unrepaired.push(format!("could not remove stale lock files: {error}")),
+        }
+    }
+
+    /// Removes what a killed `capstan onboard` left, which may hold a key.
+    fn remove_abandoned_files(&mut self, store_check: &StoreCheck<'_>) {
+        for path in store_check.database.parent().map(find_abandoned_files).unwrap_or_default() {
+            match std::fs::remove_file(&path) {
+                Ok(()) => self.done.push(format!("removed an abandoned file: {}", path.display())),
+                Err(error) => self.unrepaired.push(format!("could not remove {}: {error}", path.display())),
+            }
         }
     }
 

@@ -95,6 +95,11 @@ impl DoctorReport {
         self.checks.push(check);
     }
 
+    /// Adds repairs that were made before the checks.
+    pub(super) fn add_repairs(&mut self, repairs: impl IntoIterator<Item = String>) {
+        self.repaired.get_or_insert_default().extend(repairs);
+    }
+
     /// Prints the report, and fails if it contains a problem.
     pub(super) fn print(&self, json: bool) -> Result<(), CommandError> {
         if json {

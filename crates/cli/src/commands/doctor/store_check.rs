@@ -5,12 +5,13 @@
 //! Other processes may write while the checks read. A finding that could be a write in progress is reported only if a
 //! second snapshot shows it again.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use capstan_host::conservation::ConservationReport;
-use capstan_host::{OrphanedWork, ProcessLiveness};
+use capstan_host::{OrphanedWork, OverdueRun, ProcessLiveness};
 use capstan_policy::BindingStore;
 use capstan_protocol::{Binding, Clock, EntryId, RunnerId, TapeName, Timestamp, WorkspaceId};
 use capstan_store::{HighWaterMark, SqliteStore, is_database_locked};
@@ -26,6 +27,8 @@ use crate::CommandError;
 
 /// Maximum number of findings listed by one check.
 const MAX_LISTED_FINDINGS: usize = 10;
+/// Length of the write-ahead log above which the check warns.
+const MAX_LOG_BYTES: u64 = 64_000_000;
 /// Time a database may be locked before the check warns.
 const LOCK_WARNING_DELAY: Duration = Duration::from_secs(1);
 /// Age of a pending message above which the check warns.
@@ -87,6 +90,9 @@ impl StoreCheck<'_> {
             }
         };
         report.add(check_schema(version));
+        if let Some(long_log) = check_log(log_bytes(self.database)) {
+            report.add(long_log);
+        }
         report.add(check_or_failure("history", check_history(self.database, &store).await));
         let was_locked = self.is_locked(version, Duration::ZERO);
         let tapes = self.tapes(&store);
@@ -144,8 +150,11 @@ impl StoreCheck<'_> {
             Ok((count, faults)) => {
                 report.add(check_integrity(count, &faults.problems));
                 let now = Timestamp::now();
-                report.add(check_in_flight(&faults.orphaned, now));
-                report.add(check_runs(&faults.orphaned, now));
+                let workspaces = find_workspaces(tapes, &faults.orphaned).await;
+                report.add(check_in_flight(&faults.orphaned, &workspaces, now));
+                let overdue = self.owners.find_overdue(tapes.store().as_ref(), now).await;
+                report
+                    .add(check_or_failure("runs", overdue.map(|overdue| check_runs(&faults.orphaned, &overdue, now))));
                 if self.external_tapes.is_some() {
                     report.add(check_replication(&faults.unreplicated));
                 }
@@ -257,6 +266,21 @@ async fn check_history(database: &Path, store: &SqliteStore) -> Result<CheckResu
     Ok(CheckResult::warning("history", message, hint).data(json!({ "missing_entries": missing })))
 }
 
+/// Length of the write-ahead log of a database.
+fn log_bytes(database: &Path) -> u64 {
+    let log = database.with_extension("db-wal");
+    log.metadata().map_or(0, |log| log.len())
+}
+
+/// Warns of a long log, which a reader keeps from being checkpointed.
+fn check_log(bytes: u64) -> Option<CheckResult> {
+    let message = format!("the write-ahead log has {} MB: another program reads the database", bytes / 1_000_000);
+    let hint = "end the program that keeps capstan.db open (`lsof capstan.db-wal` lists it); the log shrinks within a \
+                minute after that";
+    let data = json!({ "log_bytes": bytes });
+    (bytes > MAX_LOG_BYTES).then(|| CheckResult::warning("log", message, hint).data(data))
+}
+
 fn check_schema(version: u32) -> CheckResult {
     let known = SqliteStore::SCHEMA_VERSION;
     let data = json!({ "schema": version, "known": known });
@@ -303,39 +327,86 @@ fn check_conservation(report: &ConservationReport) -> CheckResult {
         .with_details(truncate_lines(missing.chain(surplus).chain(unreadable)))
 }
 
-fn check_in_flight(orphaned: &OrphanedWork, now: Timestamp) -> CheckResult {
+/// Workspaces of the tapes with orphaned events. Only a process of the same workspace recovers them.
+async fn find_workspaces(tapes: &TapeRepository, orphaned: &OrphanedWork) -> BTreeMap<TapeName, WorkspaceId> {
+    let mut workspaces = BTreeMap::new();
+    for event in &orphaned.events {
+        // A tape that cannot be read is reported by the check of the integrity.
+        let record = tapes.record(&event.tape).await.ok().flatten();
+        workspaces.extend(record.and_then(|record| Some((event.tape.clone(), record.workspace?))));
+    }
+    workspaces
+}
+
+fn check_in_flight(
+    orphaned: &OrphanedWork,
+    workspaces: &BTreeMap<TapeName, WorkspaceId>,
+    now: Timestamp,
+) -> CheckResult {
     let events = &orphaned.events;
     if events.is_empty() {
         return CheckResult::ok("in-flight", "no orphaned events");
     }
     let line = |event: &capstan_tape::InFlightEvent| {
         let (id, session) = (&event.key.event_id, &event.session);
-        format!("event {id} of session {session}, accepted {} ago", format_age(event.accepted_at, now))
+        let workspace = workspaces.get(&event.tape).map(|workspace| format!(" in workspace {workspace}"));
+        let age = format_age(event.accepted_at, now);
+        format!("event {id} of session {session}{}, accepted {age} ago", workspace.unwrap_or_default())
     };
     let lines = events.iter().map(line);
     let data = events.iter().map(|event| {
         json!({ "event": event.key, "session": event.session, "tape": event.tape, "accepted_at": event.accepted_at,
-                "owner": event.owner, "adoptions": event.adoptions })
+                "workspace": workspaces.get(&event.tape), "owner": event.owner, "adoptions": event.adoptions })
     });
-    let hint = format!("the next `{SERVE_COMMAND_EXAMPLE}`, or `capstan run` in that session, recovers them");
+    let mut places: Vec<String> =
+        events.iter().filter_map(|event| workspaces.get(&event.tape)).map(ToString::to_string).collect();
+    places.sort();
+    places.dedup();
+    let place = if places.is_empty() { "their workspace".to_owned() } else { places.join(", ") };
+    let hint =
+        format!("the next `{SERVE_COMMAND_EXAMPLE}`, or `capstan run` in that session, recovers them, in {place}");
     let message = format!("orphaned events, whose process is gone: {}", events.len());
     let result = CheckResult::warning("in-flight", message, &hint).with_details(truncate_lines(lines));
     result.data(json!({ "abandoned": data.collect::<Vec<_>>() }))
 }
 
-fn check_runs(orphaned: &OrphanedWork, now: Timestamp) -> CheckResult {
+fn check_runs(orphaned: &OrphanedWork, overdue: &[OverdueRun], now: Timestamp) -> CheckResult {
     let runs = &orphaned.runs;
-    if runs.is_empty() {
+    if runs.is_empty() && overdue.is_empty() {
         return CheckResult::ok("runs", "no orphaned runs");
     }
     let line = |run: &capstan_tape::RunRecord| {
         format!("run {} of session {}, started {} ago", run.run_id, run.session, format_age(run.started_at, now))
     };
-    let lines = runs.iter().map(line);
-    let hint = format!("the next `{SERVE_COMMAND_EXAMPLE}`, or `capstan run` in that session, closes them");
-    let result = CheckResult::warning("runs", format!("orphaned runs, whose process is gone: {}", runs.len()), &hint);
+    let holder = |overdue: &OverdueRun| match overdue.process_id {
+        Some(id) => format!("process {id}"),
+        None => format!("the process of {}", overdue.process),
+    };
+    let overdue_line =
+        |overdue: &OverdueRun| format!("{}, is past its deadline and held by {}", line(&overdue.run), holder(overdue));
+    let lines = runs.iter().map(line).chain(overdue.iter().map(overdue_line));
+    let mut hints = Vec::new();
+    if !runs.is_empty() {
+        hints.push(format!(
+            "the next `{SERVE_COMMAND_EXAMPLE}`, or `capstan run` in that session, closes orphaned runs"
+        ));
+    }
+    if let Some(first) = overdue.first() {
+        let holder = holder(first);
+        hints.push(format!(
+            "{holder} is stopped or hangs: resume it (`kill -CONT`) or kill it, and its events are recovered"
+        ));
+    }
+    let message = match overdue.len() {
+        0 => format!("orphaned runs, whose process is gone: {}", runs.len()),
+        count => format!("orphaned runs, whose process is gone: {}; runs past their deadline: {count}", runs.len()),
+    };
+    let result = CheckResult::warning("runs", message, &hints.join("; "));
     let ids: Vec<_> = runs.iter().map(|run| &run.run_id).collect();
-    result.with_details(truncate_lines(lines)).data(json!({ "abandoned": ids }))
+    let overdue = overdue
+        .iter()
+        .map(|overdue| json!({ "run_id": overdue.run.run_id, "process": overdue.process, "pid": overdue.process_id }));
+    result.with_details(truncate_lines(lines)).data(json!({ "abandoned": ids, "overdue": overdue.collect::<Vec<_>>() }))
 }
 
 fn check_replication(unreplicated: &[(TapeName, EntryId)]) -> CheckResult {
@@ -356,13 +427,17 @@ async fn check_outbox(store: &SqliteStore, now: Timestamp) -> Result<CheckResult
         oldest = Some(oldest.map_or(row.staged_at, |oldest| oldest.min(row.staged_at)));
     }
     let dead = store.dead_letters(MAX_LISTED_FINDINGS).await?;
-    let data = json!({ "waiting": pending, "oldest_waiting": oldest,
+    let held = store.held_messages(MAX_LISTED_FINDINGS).await?;
+    let data = json!({ "waiting": pending, "oldest_waiting": oldest, "held": held.count, "oldest_held": held.oldest,
                        "undelivered": dead.count, "oldest_undelivered": dead.oldest });
     let age =
         |at: Option<Timestamp>| at.map(|at| format!(", the oldest {} old", format_age(at, now))).unwrap_or_default();
-    let message = format!("pending: {pending}{}; undelivered: {}{}", age(oldest), dead.count, age(dead.oldest));
+    let held_count =
+        if held.count == 0 { String::new() } else { format!("; held: {}{}", held.count, age(held.oldest)) };
+    let message =
+        format!("pending: {pending}{}{held_count}; undelivered: {}{}", age(oldest), dead.count, age(dead.oldest));
     let is_late = oldest.is_some_and(|at| now.as_millis().saturating_sub(at.as_millis()) > OUTBOX_WARNING_AGE_MILLIS);
-    if !is_late && dead.count == 0 {
+    if !is_late && dead.count == 0 && held.count == 0 {
         return Ok(CheckResult::ok("outbox", message).data(data));
     }
     let mut lines: Vec<String> = dead.newest.iter().map(|row| format_dead_letter(row, now)).collect();
@@ -372,7 +447,13 @@ async fn check_outbox(store: &SqliteStore, now: Timestamp) -> Result<CheckResult
     let pending_hint = format!("`{SERVE_COMMAND_EXAMPLE}` sends pending messages");
     let dead_hint =
         "`capstan tape show SESSION` shows undelivered messages, and `capstan doctor --repair` acknowledges them";
-    let hints = [(pending > 0).then_some(pending_hint.as_str()), (dead.count > 0).then_some(dead_hint)];
+    let held_hint =
+        "`capstan outbox list` shows held messages, and `capstan outbox resend` or `drop` decides about each";
+    let hints = [
+        (pending > 0).then_some(pending_hint.as_str()),
+        (held.count > 0).then_some(held_hint),
+        (dead.count > 0).then_some(dead_hint),
+    ];
     let hint = hints.into_iter().flatten().collect::<Vec<_>>().join("; ");
     Ok(CheckResult::warning("outbox", message, &hint).with_details(lines).data(data))
 }
@@ -381,7 +462,7 @@ async fn check_outbox(store: &SqliteStore, now: Timestamp) -> Result<CheckResult
 pub(super) fn format_dead_letter(row: &OutboxRecord, now: Timestamp) -> String {
     let reason = match &row.status {
         OutboxStatus::Undelivered { reason } | OutboxStatus::Acknowledged { reason } => reason.as_str(),
-        OutboxStatus::Waiting { .. } | OutboxStatus::Sent { .. } => "",
+        OutboxStatus::Waiting { .. } | OutboxStatus::Sent { .. } | OutboxStatus::Held { .. } => "",
     };
     let (message, age) = (&row.message, format_age(row.staged_at, now));
     format!("undelivered for {age} to chat {} of channel {}: {reason}", message.chat_id, message.channel)

@@ -88,7 +88,7 @@ impl OnboardAnswers {
             Some(read_api_key()?)
         } else if prompts && !is_offline {
             let previous_key = previous.and_then(|previous| previous.api_key.clone());
-            let has_key = current.is_some_and(|settings| settings.api_key.is_some());
+            let has_key = current.is_some_and(|settings| !settings.api_keys.is_empty());
             let on_enter = match &previous_key {
                 Some(_) => "to keep the one you entered",
                 None if has_key && api_base.is_some() => "to keep the current one, for the same server only",
@@ -119,6 +119,9 @@ impl OnboardAnswers {
             }
             if is_answered {
                 names.push(format!("CAPSTAN_MODELS__{provider}__{key}"));
+                if key == "API_KEY" {
+                    names.push(format!("CAPSTAN_MODELS__{provider}__API_KEYS"));
+                }
             }
         }
         names

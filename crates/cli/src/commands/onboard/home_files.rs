@@ -1,5 +1,6 @@
 //! New contents of the configuration files of a home.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +13,8 @@ use serde_json::{Value, json};
 use super::answers::OnboardAnswers;
 use super::{CommandContext, answered_settings, set_provider_setting};
 use crate::config::{
-    CONFIG_FILE, Config, ConfigSources, ProviderConfig, SECRETS_FILE, edit_toml, read_home_file, write_private_file,
+    CONFIG_FILE, CONFIG_KEYS, Config, ConfigSources, PLUGIN_TABLE, ProviderConfig, SECRETS_FILE, edit_toml,
+    is_secret_property, read_home_file, write_private_file,
 };
 use crate::{CommandError, home};
 
@@ -28,9 +30,12 @@ impl HomeFiles {
         let home = &context.config.home;
         let (config, secrets) =
             (ExistingFile::read(home.join(CONFIG_FILE))?, ExistingFile::read(home.join(SECRETS_FILE))?);
-        let mut in_config =
-            merge_onboard_config(&context.build_hooks(), answered_settings(answers)).map_err(HostError::from)?;
-        let mut in_secrets = JsonObject::new();
+        let schemas = context.capstan.plugin_schemas();
+        let present = config.present_settings(&schemas);
+        let merged = merge_onboard_config(&context.build_hooks(), answered_settings(answers, &present))
+            .map_err(HostError::from)?;
+        let mut in_config = changed_settings(merged, &present);
+        let mut in_secrets = take_plugin_secrets(&mut in_config, &schemas);
         let layers = [&secrets, &config];
         let owner = layers.iter().find_map(|text| text.get(&["model"])).and_then(|model| model.split_once(':'));
         let owner = owner.map(|(provider, _)| provider).filter(|provider| *provider != "demo");
@@ -75,7 +80,8 @@ impl HomeFiles {
         let home = &context.config.home;
         let environment = ConfigSources::from_process(home)?.environment.into_iter();
         let environment = environment.filter(|(name, _)| !answers.overriding_variable_names().contains(name)).collect();
-        let config = Config::from_texts(home.clone(), &self.0, environment)?;
+        let mut config = Config::from_texts(home.clone(), &self.0, environment)?;
+        config.declare_plugins(context.capstan.plugin_schemas());
         check_secret_origin(context, answers, &config)?;
         Ok(config)
     }
@@ -116,7 +122,7 @@ fn check_secret_origin(
     let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
     let message = format!("{stored} was stored for {before}, and is not sent to {after}");
     let failure = CommandError::new(ErrorCode::KeyElsewhere, message);
-    Err(if is_key(&stored) { failure } else { failure.with_hint(STORED_HEADERS_HINT) })
+    Err(if is_key(&stored) || stored.ends_with("api_keys") { failure } else { failure.with_hint(STORED_HEADERS_HINT) })
 }
 
 /// Hint for stored headers, which onboarding cannot change.
@@ -154,10 +160,69 @@ impl ExistingFile {
         table.get(*key)?.as_str()
     }
 
+    /// Settings that plugins may see: plain keys and sections of plugins, without secrets.
+    fn present_settings(&self, schemas: &BTreeMap<String, Option<Value>>) -> JsonObject {
+        let is_public = |key: &str| CONFIG_KEYS.iter().any(|known| known.name == key && !known.secret);
+        let to_json = |value: &toml::Value| serde_json::to_value(value).unwrap_or_default();
+        let plain = self.table.iter().filter(|(key, _)| is_public(key));
+        let mut settings: JsonObject = plain.map(|(key, value)| (key.clone(), to_json(value))).collect();
+        let Some(plugins) = self.table.get(PLUGIN_TABLE) else { return settings };
+        let mut plugins = to_json(plugins);
+        for (plugin, schema) in schemas {
+            if let (Some(section), Some(schema)) = (plugins.get_mut(plugin).and_then(Value::as_object_mut), schema) {
+                section.retain(|key, _| !is_secret_property(schema, key));
+            }
+        }
+        if let Value::Object(sections) = &mut plugins {
+            sections.retain(|plugin, _| schemas.contains_key(plugin));
+        }
+        settings.insert(PLUGIN_TABLE.to_owned(), plugins);
+        settings
+    }
+
     /// The file with these settings applied.
     fn with_settings(self, settings: &JsonObject) -> Result<(PathBuf, String), CommandError> {
         let text = edit_toml(&self.text, settings).map_err(|_| invalid_toml_error(&self.path))?;
         Ok((self.path, text))
+    }
+}
+
+/// Settings that differ from the present ones. The others stay as they are in the file.
+fn changed_settings(merged: JsonObject, present: &JsonObject) -> JsonObject {
+    let mut changed = JsonObject::new();
+    for (key, value) in merged {
+        match (value, present.get(&key)) {
+            (value, Some(present)) if value == *present => {}
+            (Value::Object(merged), Some(Value::Object(present))) => {
+                changed.insert(key, Value::Object(changed_settings(merged, present)));
+            }
+            (value, _) => {
+                changed.insert(key, value);
+            }
+        }
+    }
+    changed
+}
+
+/// Moves the secrets of plugins out of the settings, and returns them in the same form.
+fn take_plugin_secrets(settings: &mut JsonObject, schemas: &BTreeMap<String, Option<Value>>) -> JsonObject {
+    let mut secrets = JsonObject::new();
+    for (plugin, schema) in schemas {
+        let section = settings.get_mut(PLUGIN_TABLE).and_then(|plugins| plugins.get_mut(plugin));
+        let (Some(section), Some(schema)) = (section.and_then(Value::as_object_mut), schema) else { continue };
+        let keys: Vec<String> = section.keys().filter(|key| is_secret_property(schema, key)).cloned().collect();
+        let taken: JsonObject = keys.into_iter().filter_map(|key| section.remove_entry(&key)).collect();
+        if taken.is_empty() {
+            continue;
+        }
+        // A secret must not be stored twice.
+        section.extend(taken.keys().map(|key| (key.clone(), Value::Null)));
+        secrets.insert(plugin.clone(), Value::Object(taken));
+    }
+    if secrets.is_empty() {
+        secrets
+    } else {
+        JsonObject::from_iter([(PLUGIN_TABLE.to_owned(), Value::Object(secrets))])
     }
 }
 

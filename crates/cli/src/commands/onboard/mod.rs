@@ -6,7 +6,6 @@ mod model_check;
 mod prompt;
 
 use capstan_channels::{CliChannel, CliPrinter};
-use capstan_hooks::HookDeadlines;
 use capstan_protocol::JsonObject;
 use clap::Args;
 use serde_json::{Value, json};
@@ -14,7 +13,7 @@ use serde_json::{Value, json};
 use self::answers::OnboardAnswers;
 use self::home_files::HomeFiles;
 use super::{CommandContext, WorkspaceFlag, print};
-use crate::config::Config;
+use crate::config::{Config, find_abandoned_files};
 use crate::{CommandError, home};
 
 #[derive(Args)]
@@ -76,6 +75,11 @@ pub(crate) async fn run_onboard(context: CommandContext<'_>, arguments: OnboardA
         }
     };
     home::create_home(&home).map_err(|error| CommandError::home_error(&home, &error))?;
+    for path in find_abandoned_files(&home) {
+        if let Err(error) = std::fs::remove_file(&path) {
+            stderr_line!("warning: cannot remove {}: {error}", path.display());
+        }
+    }
     for path in files.write().map_err(|error| CommandError::home_error(&home, &error))? {
         print(&format!("wrote {}", path.display()))?;
     }
@@ -99,15 +103,16 @@ async fn test_model(
         return Ok(());
     }
     stderr_line!("Testing {} with a short question ...", config.model);
-    let hooks = context.capstan.build_hooks(config, &CliChannel::new(CliPrinter::silent()), HookDeadlines::default());
+    let hooks = context.capstan.build_hooks(config, &CliChannel::new(CliPrinter::silent()));
     model_check::check_model(&hooks, config).await?;
     stderr_line!("The model works.");
     Ok(())
 }
 
-/// Settings passed to the `onboard_config` hook: everything but the API key.
-fn answered_settings(answers: &OnboardAnswers) -> JsonObject {
-    let mut settings = JsonObject::from_iter([("model".to_owned(), json!(answers.model.to_string()))]);
+/// Settings passed to the `onboard_config` hook: the present ones and the answers, without secrets.
+fn answered_settings(answers: &OnboardAnswers, present: &JsonObject) -> JsonObject {
+    let mut settings = present.clone();
+    settings.insert("model".to_owned(), json!(answers.model.to_string()));
     if let Some(base) = &answers.api_base {
         let base = if base.is_empty() { Value::Null } else { json!(base) };
         set_provider_setting(&mut settings, answers.model.provider(), "api_base", base);

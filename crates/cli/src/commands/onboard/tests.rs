@@ -30,7 +30,7 @@ impl Plugin for OnboardConfigPlugin {
 }
 
 async fn onboard_with_plugin(home: &Path, settings: Value) -> Result<String, CommandError> {
-    let capstan = Capstan::builder().plugin(OnboardConfigPlugin(settings)).build();
+    let capstan = std::sync::Arc::new(Capstan::builder().plugin(OnboardConfigPlugin(settings)).build());
     let sources = ConfigSources { home: home.join("home"), workspace: home.to_owned(), environment: Vec::new() };
     let context = CommandContext { capstan: &capstan, config: Config::load(sources)?, workspace: home.to_owned() };
     let arguments = OnboardArgs {

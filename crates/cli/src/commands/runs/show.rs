@@ -110,6 +110,7 @@ impl RunDetails {
             format!("tape      {}", run.tape),
             format!("runner    {} (binding {})", run.runner, run.binding),
             format!("started   {}", run.started_at),
+            format!("deadline  {}", run.deadline.map_or_else(|| "-".to_owned(), |at| at.to_string())),
             format!("ended     {ended}"),
             format!("parent    {}", run.parent.as_ref().map_or("-", |parent| parent.as_str())),
             format!("event     {} of {}", run.event.event_id, run.event.source),

@@ -11,7 +11,7 @@ use capstan_policy::{BindingError, BindingStore};
 use capstan_protocol::{
     Binding, BindingId, Clock, Descriptor, ErrorCode, RunnerId, SessionId, StateScope, TapeName, WorkspaceId,
 };
-use capstan_tape::{TapeAddress, tape_name};
+use capstan_tape::{StoreError, TapeAddress, tape_name};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
@@ -222,7 +222,12 @@ impl StateCommandContext<'_> {
         {
             return Ok(tape);
         }
-        Ok(tape_name(&TapeAddress { workspace: self.workspace.clone(), session: SessionId::new(name) }))
+        let address = TapeAddress { workspace: self.workspace.clone(), session: SessionId::new(name) };
+        match self.home.tapes()?.session_tape(&address).await {
+            // A session without a tape has no state either.
+            Err(StoreError::TapeNotFound { .. }) => Ok(tape_name(&address)),
+            tape => Ok(tape?),
+        }
     }
 }
 

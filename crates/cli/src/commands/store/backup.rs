@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use capstan_protocol::{ErrorCode, TapeName};
-use capstan_store::{JsonlTapeStore, SqliteStore};
+use capstan_store::{DatabaseSummary, JsonlTapeStore, SqliteStore};
 use capstan_tape::{Store, StoreError, TapeRepository, TapeSlice, TapeStore};
 
 use super::super::{CommandContext, external_tape_store, print};
@@ -17,7 +17,7 @@ pub(super) async fn run_backup(context: &CommandContext<'_>, path: &Path, force:
         return Err(CommandError::new(ErrorCode::Usage, message).with_hint("give the path of a file; ./- is a file"));
     }
     let database = home::database_path(&context.config.home);
-    if SqliteStore::read_schema_version(&database)?.is_none() {
+    if !database.exists() {
         return Err(CommandError::new(ErrorCode::StoreEmpty, format!("{} does not exist", database.display())));
     }
     let target = BackupTarget::new(path, &database, force)?;
@@ -64,7 +64,14 @@ async fn copy_store(
         }
         _ => TapeRepository::new(store),
     };
-    let problems = tapes.verify().await?;
+    let problems = match tapes.verify().await {
+        // Tables of a newer version may be unknown here; `SQLite` can check the file all the same.
+        Err(StoreError::Io { .. }) if is_newer(&target.new_file)? => {
+            capstan_store::check_database_file(&target.new_file)?;
+            Vec::new()
+        }
+        verified => verified?,
+    };
     if let Some(first) = problems.first() {
         let more = match problems.len() - 1 {
             0 => String::new(),
@@ -76,9 +83,14 @@ async fn copy_store(
     Ok(CopyCounts { tapes: tapes.list().await?.len(), files: external_tapes.len() })
 }
 
+/// Returns true if a newer version of this program wrote the database.
+fn is_newer(database: &Path) -> Result<bool, StoreError> {
+    Ok(DatabaseSummary::read(database)?.version > SqliteStore::SCHEMA_VERSION)
+}
+
 async fn copy_database(database: &Path, new_file: &Path) -> Result<(), StoreError> {
     let (database, new_file) = (database.to_owned(), new_file.to_owned());
-    let copying = tokio::task::spawn_blocking(move || capstan_store::copy_database(database, new_file));
+    let copying = tokio::task::spawn_blocking(move || capstan_store::back_up_database(database, new_file));
     copying.await.map_err(|error| StoreError::io("copy the database", error))?
 }
 

@@ -2,6 +2,9 @@
 
 mod backup;
 mod backup_target;
+mod replacement;
+mod restore;
+mod rollback;
 mod stale_backups;
 
 use std::path::{Path, PathBuf};
@@ -24,6 +27,20 @@ pub(crate) enum StoreCommand {
         /// Overwrite an existing backup
         #[arg(long)]
         force: bool,
+    },
+    /// Replace the database by a backup, and keep the replaced one; dry run without --yes
+    ///
+    /// Refused while a process of the home runs. Events that were in flight at the moment of the backup end as failed with
+    /// a notice, and pending messages are held, because they may have been completed since.
+    Restore(restore::RestoreArgs),
+    /// Return to the copy of the database that was kept before its newest migration
+    Rollback {
+        /// Print the copy and what would be lost, and change nothing
+        #[arg(long)]
+        dry_run: bool,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
     },
     /// Migrate the database to the newest schema
     Migrate {
@@ -51,6 +68,8 @@ pub(super) fn remove_unfinished_backup(unfinished: &Path) -> std::io::Result<()>
 pub(crate) async fn run(context: CommandContext<'_>, command: StoreCommand) -> Result<(), CommandError> {
     match command {
         StoreCommand::Backup { target, force } => backup::run_backup(&context, &target, force).await,
+        StoreCommand::Restore(arguments) => restore::restore(&context, &arguments).await,
+        StoreCommand::Rollback { dry_run, json } => rollback::roll_back(&context, dry_run, json).await,
         StoreCommand::Migrate { json } => migrate_store(&context, json),
     }
 }

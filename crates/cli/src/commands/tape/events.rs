@@ -4,7 +4,7 @@ use capstan_protocol::EventKey;
 use capstan_tape::{EventLogRecord, OutboxRecord, OutboxStatus, TapeSlice};
 
 use super::source::TapeSource;
-use super::{print_lines, summarize_entry};
+use super::{print_json_lines, print_lines, summarize_entry};
 use crate::CommandError;
 use crate::commands::{replace_control_chars, truncate_line};
 
@@ -14,7 +14,7 @@ pub(super) async fn print_events(source: TapeSource, limit: Option<usize>, json:
     let skipped = log.len().saturating_sub(limit.unwrap_or(usize::MAX));
     let records = log.iter().skip(skipped);
     if json {
-        return print_lines(records.map(|record| record.to_json().to_string()));
+        return print_json_lines(records.map(|record| record.to_json().to_string()));
     }
     print_lines(records.map(|record| replace_control_chars(&format_event_row(record))))
 }
@@ -53,10 +53,11 @@ fn format_delivery(row: &OutboxRecord) -> String {
         }
         OutboxStatus::Sent { possible_duplicate: false } => "sent".to_owned(),
         OutboxStatus::Sent { possible_duplicate: true } => "sent, possible duplicate".to_owned(),
+        OutboxStatus::Held { reason, .. } => format!("held ({reason})"),
         OutboxStatus::Undelivered { reason } | OutboxStatus::Acknowledged { reason } => {
             format!("undelivered ({reason})")
         }
     };
     let message = &row.message;
-    format!("{status} to {} {}: {}", message.channel, message.chat_id, message.content.text())
+    format!("{status} to {} {}: {}", message.channel, message.chat_id, message.content.text_with_file_names())
 }

@@ -3,6 +3,8 @@
 mod checks;
 mod context;
 mod events;
+mod fork_session;
+mod head;
 mod list;
 pub(super) mod source;
 mod transfer;
@@ -11,11 +13,12 @@ mod verify;
 use std::path::PathBuf;
 
 use capstan_protocol::{EntryId, ErrorCode};
-use capstan_tape::{DateRange, Entry, EntryKind, EntryOrder, Query, QueryStart, TapeSlice};
+use capstan_tape::{ChainHead, DateRange, Entry, EntryKind, EntryOrder, Query, QueryStart, TapeSlice};
 use clap::{Args, Subcommand};
 
+pub(super) use self::fork_session::find_fork_session;
 use self::source::{HomeTapes, TapeSource};
-use super::{CommandContext, print, print_lines, replace_control_chars, truncate_line};
+use super::{CommandContext, print, print_json_lines, print_lines, replace_control_chars, truncate_line};
 use crate::CommandError;
 
 #[derive(Subcommand)]
@@ -129,8 +132,22 @@ pub(crate) enum TapeCommand {
         #[arg(long)]
         archive: bool,
     },
-    /// Check all tapes for damage
+    /// Print the newest entry of a tape and its hash, to keep elsewhere
+    Head {
+        /// Tape or session id [default: all tapes]
+        name: Option<String>,
+        /// Print each head as one line of JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check all tapes for damage and changed entries
     Verify {
+        /// Check that this head is still part of its tape, TAPE:ID:HASH; repeatable
+        #[arg(long = "head", value_name = "HEAD")]
+        heads: Vec<ChainHead>,
+        /// Check the heads in a file, one per line as `tape head` prints them
+        #[arg(long, value_name = "FILE")]
+        heads_from: Option<PathBuf>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -250,12 +267,19 @@ async fn execute(home: &HomeTapes<'_>, command: TapeCommand) -> Result<(), Comma
         TapeCommand::Merge { name } => {
             let TapeSource { tapes, tape } = home.find_tape(&name).await?;
             checks::check_fork(&tapes, &tape).await?;
-            tapes.merge(&tape).await?;
-            print(&format!("merged {tape}"))
+            let parent = tapes.record(&tape).await?.and_then(|record| record.fork).map(|fork| fork.parent);
+            home.check_idle(&tapes, &tape).await?;
+            if let Some(parent) = &parent {
+                home.check_idle(&tapes, parent).await?;
+            }
+            let count = tapes.merge(&tape).await?;
+            let entries = if count == 1 { "entry" } else { "entries" };
+            print(&format!("merged {tape}: {count} {entries}"))
         }
         TapeCommand::Discard { name } => {
             let TapeSource { tapes, tape } = home.find_tape(&name).await?;
             checks::check_fork(&tapes, &tape).await?;
+            home.check_idle(&tapes, &tape).await?;
             tapes.discard(&tape).await?;
             print(&format!("discarded {tape}"))
         }
@@ -265,14 +289,20 @@ async fn execute(home: &HomeTapes<'_>, command: TapeCommand) -> Result<(), Comma
             tapes.reset(&tape, archive).await?;
             print(&format!("started a new generation of {tape}"))
         }
-        TapeCommand::Verify { json } => verify::verify_tapes(home, json).await,
+        TapeCommand::Head { name, json } => head::print_heads(home, name, json).await,
+        TapeCommand::Verify { mut heads, heads_from, json } => {
+            if let Some(file) = heads_from {
+                heads.extend(head::read_heads(&file)?);
+            }
+            verify::verify_tapes(home, &heads, json).await
+        }
     }
 }
 
 /// Prints entries, one per line.
 fn print_entries(entries: &[Entry], json: bool) -> Result<(), CommandError> {
     if json {
-        return print_lines(entries.iter().map(capstan_store::jsonl::format_line));
+        return print_json_lines(entries.iter().map(capstan_store::jsonl::format_line));
     }
     print_lines(entries.iter().map(|entry| replace_control_chars(&format_entry(entry))))
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use capstan_host::ProcessLiveness;
 use capstan_protocol::{ErrorCode, ExitClass, SessionId, TapeName, Timestamp, WorkspaceId};
 use capstan_store::jsonl;
-use capstan_tape::{Batch, Fact, MemoryStore, NewTape, Store, TapeAddress, TapeRepository, tape_name};
+use capstan_tape::{Batch, Fact, MemoryStore, NewTape, Store, StoreError, TapeAddress, TapeRepository};
 
 use crate::commands::CommandContext;
 use crate::{CommandError, home};
@@ -75,7 +75,8 @@ impl<'a> HomeTapes<'a> {
         Ok(known.unwrap_or_else(|| WorkspaceId::new(path)))
     }
 
-    /// Fails while a turn is running on the tape, because a reset would split it between two generations.
+    /// Fails while a turn is running on the tape: a reset would split it between two generations, and a closed fork could
+    /// not record its end.
     pub(super) async fn check_idle(&self, tapes: &TapeRepository, tape: &TapeName) -> Result<(), CommandError> {
         let owners = ProcessLiveness::open(home::process_locks_dir(&self.context.config.home));
         let lease = tapes.store().lease(tape).await?;
@@ -99,9 +100,10 @@ impl<'a> HomeTapes<'a> {
             return Ok(TapeSource { tapes, tape });
         }
         let workspace = self.workspace_id().await?;
-        let tape = tape_name(&TapeAddress { workspace, session: SessionId::new(name) });
-        if tapes.record(&tape).await?.is_some() {
-            return Ok(TapeSource { tapes, tape });
+        match tapes.session_tape(&TapeAddress { workspace, session: SessionId::new(name) }).await {
+            Ok(tape) if tapes.record(&tape).await?.is_some() => return Ok(TapeSource { tapes, tape }),
+            Ok(_) | Err(StoreError::TapeNotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
         }
         let known = tapes.list().await?;
         let mut candidates = known.into_iter().map(|record| record.name).filter(|tape| tape.as_str().starts_with(name));

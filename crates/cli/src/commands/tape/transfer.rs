@@ -6,7 +6,7 @@ use capstan_protocol::{EntryId, ErrorCode};
 use capstan_store::jsonl;
 use capstan_tape::{Batch, Fact, NewTape, StoreError, TapeSlice};
 
-use super::super::{print, print_lines};
+use super::super::{print, print_json_lines};
 use super::checks;
 use super::source::{HomeTapes, TapeSource, parse_tape_name, read_file};
 use crate::CommandError;
@@ -23,7 +23,7 @@ pub(super) async fn export_tape(source: TapeSource, legacy: bool, generation: Op
     if legacy {
         entries = jsonl::to_bub_format(&entries);
     }
-    print_lines(entries.iter().map(jsonl::format_line))
+    print_json_lines(entries.iter().map(jsonl::format_line))
 }
 
 /// Maximum id of an imported entry: the largest integer that every JSON parser reads exactly, which also leaves enough ids

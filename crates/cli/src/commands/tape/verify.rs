@@ -4,10 +4,14 @@ use super::super::{print, print_json};
 use super::source::HomeTapes;
 use crate::CommandError;
 use capstan_protocol::ErrorCode;
+use capstan_tape::ChainHead;
 
-pub(super) async fn verify_tapes(home: &HomeTapes<'_>, json: bool) -> Result<(), CommandError> {
+pub(super) async fn verify_tapes(home: &HomeTapes<'_>, heads: &[ChainHead], json: bool) -> Result<(), CommandError> {
     let tapes = home.tapes()?;
-    let problems = tapes.verify().await?;
+    let mut problems = tapes.verify().await?;
+    for head in heads {
+        problems.extend(tapes.check_head(head).await?);
+    }
     let count = tapes.list().await?.len();
     if json {
         print_json(&serde_json::json!({ "tapes": count, "problems": problems }))?;

@@ -141,12 +141,19 @@ impl AnthropicReader {
     }
 }
 
+/// True for a delta without content: all its fields but the type are empty.
+fn is_empty_delta(delta: &Value) -> bool {
+    let fields = delta.as_object().into_iter().flatten().filter(|(name, _)| *name != "type");
+    fields.into_iter().all(|(_, value)| value.is_null() || value.as_str().is_some_and(str::is_empty))
+}
+
 impl ResponseReader for AnthropicReader {
     fn read(&mut self, frame: &WireFrame, events: &mut Vec<ModelEvent>) -> Result<FrameProgress, ResponseFault> {
         let event = response_reader::parse_json(&frame.data)?;
         let index = event["index"].as_u64().unwrap_or_default();
         match event["type"].as_str().unwrap_or_default() {
             "ping" => return Ok(FrameProgress::KeepAlive),
+            "content_block_delta" if is_empty_delta(&event["delta"]) => return Ok(FrameProgress::KeepAlive),
             "message_start" => self.merge_usage(&event["message"]["usage"]),
             "content_block_start" => self.start_block(index, &event["content_block"], events),
             "content_block_delta" => self.apply_delta(index, &event["delta"], events),
@@ -172,8 +179,12 @@ impl ResponseReader for AnthropicReader {
         Ok(FrameProgress::More)
     }
 
-    fn has_started_call(&self) -> bool {
-        self.items.has_started_call()
+    fn call_count(&self) -> usize {
+        self.items.call_count()
+    }
+
+    fn has_stop_reason(&self) -> bool {
+        self.stop_reason.is_some()
     }
 
     fn finish(&mut self) -> Result<Vec<ModelEvent>, ResponseFault> {

@@ -84,6 +84,7 @@ impl ResponseReader for GeminiReader {
         if non_empty_str(&chunk["promptFeedback"]["blockReason"]).is_some() {
             return Err(ResponseFault::Filtered);
         }
+        let call_count = self.calls.len();
         self.read_usage(&chunk["usageMetadata"]);
         let candidate = &chunk["candidates"][0];
         let parts = candidate["content"]["parts"].as_array().into_iter().flatten();
@@ -99,11 +100,16 @@ impl ResponseReader for GeminiReader {
             // All other reasons are filters: safety, recitation, word lists and more.
             Some(_) => Some(StopReason::Filtered),
         };
-        Ok(FrameProgress::More)
+        let has_content = !events.is_empty() || self.calls.len() > call_count || self.stop_reason.is_some();
+        Ok(if has_content { FrameProgress::More } else { FrameProgress::KeepAlive })
     }
 
-    fn has_started_call(&self) -> bool {
-        !self.calls.is_empty()
+    fn call_count(&self) -> usize {
+        self.calls.len()
+    }
+
+    fn has_stop_reason(&self) -> bool {
+        self.stop_reason.is_some()
     }
 
     fn finish(&mut self) -> Result<Vec<ModelEvent>, ResponseFault> {

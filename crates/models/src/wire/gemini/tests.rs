@@ -118,7 +118,7 @@ fn a08_tools_limit_and_thinking_are_encoded() {
         description: "Reads.".to_owned(),
         parameters: parameters.clone().into(),
     }];
-    let options = ModelOptions { max_tokens: Some(9), reasoning: Some(Reasoning::High) };
+    let options = ModelOptions { max_tokens: Some(9), reasoning: Some(Reasoning::High), ..ModelOptions::default() };
     let request =
         ModelRequest { tools: tools.into(), options, ..request("gemini-3-pro", vec![ChatMessage::user("hi")]) };
     let sent = body("gemini", &request);

@@ -57,7 +57,8 @@ impl ResponseReader for OllamaReader {
         events.extend(non_empty_str(&message["content"]).map(|text| ModelEvent::Text(text.to_owned())));
         message["tool_calls"].as_array().into_iter().flatten().try_for_each(|call| self.read_call(call))?;
         if body["done"] != true {
-            return Ok(FrameProgress::More);
+            let has_content = !events.is_empty() || message["tool_calls"].is_array();
+            return Ok(if has_content { FrameProgress::More } else { FrameProgress::KeepAlive });
         }
         let (prompt, completion) = (body["prompt_eval_count"].as_u64(), body["eval_count"].as_u64());
         self.usage = UsageCounts { prompt, completion, ..UsageCounts::default() };
@@ -67,8 +68,12 @@ impl ResponseReader for OllamaReader {
         Ok(FrameProgress::Complete)
     }
 
-    fn has_started_call(&self) -> bool {
-        !self.calls.is_empty()
+    fn call_count(&self) -> usize {
+        self.calls.len()
+    }
+
+    fn has_stop_reason(&self) -> bool {
+        self.stop_reason.is_some()
     }
 
     fn finish(&mut self) -> Result<Vec<ModelEvent>, ResponseFault> {

@@ -18,7 +18,7 @@ struct PartialCall {
 }
 
 impl CallAssembler {
-    /// Adds a fragment.
+    /// Adds a fragment. The search for its call is linear, so the caller stops at `MAX_REPLY_CALLS`.
     pub(super) fn push(&mut self, fragment: &Value) {
         let index = fragment["index"].as_u64();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -47,6 +47,10 @@ impl CallAssembler {
             }
             None => self.partial_calls.push(PartialCall { index, id, name, arguments }),
         }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.partial_calls.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -10,7 +10,8 @@ use crate::frame_decoder::WireFrame;
 use crate::provider_error::ResponseFault;
 use crate::wire::provider_data::ModelOrigin;
 use crate::wire::response_reader::{
-    FrameProgress, MISSING_STOP_REASON, ResponseReader, StopReason, non_empty_str, parse_json, reported_fault,
+    FrameProgress, MAX_REPLY_CALLS, MISSING_STOP_REASON, ResponseReader, StopReason, non_empty_str, parse_json,
+    reported_fault,
 };
 use crate::wire::sanitize::{MAX_CALL_ID_CHARS, PROVIDER_ID_KEY};
 use crate::wire::usage_counts::UsageCounts;
@@ -55,7 +56,12 @@ impl OpenAiChatReader {
         for text in [&delta["content"], &delta["refusal"]].into_iter().filter_map(non_empty_str) {
             events.push(ModelEvent::Text(text.to_owned()));
         }
-        delta["tool_calls"].as_array().into_iter().flatten().for_each(|fragment| self.calls.push(fragment));
+        for fragment in delta["tool_calls"].as_array().into_iter().flatten() {
+            // One call over the limit is enough to end the response.
+            if self.calls.len() <= MAX_REPLY_CALLS {
+                self.calls.push(fragment);
+            }
+        }
         self.stop_reason = match choice["finish_reason"].as_str() {
             None | Some("") => self.stop_reason,
             Some("length") => Some(StopReason::Truncated),
@@ -87,6 +93,15 @@ impl OpenAiChatReader {
     }
 }
 
+/// True if a fragment of a tool call adds something to it.
+fn has_fragment_text(fragment: &Value) -> bool {
+    let function = &fragment["function"];
+    [&fragment["id"], &function["name"], &function["arguments"]].into_iter().any(|value| match value {
+        Value::String(text) => !text.is_empty(),
+        value => !value.is_null(),
+    })
+}
+
 impl ResponseReader for OpenAiChatReader {
     fn read(&mut self, frame: &WireFrame, events: &mut Vec<ModelEvent>) -> Result<FrameProgress, ResponseFault> {
         if frame.data.trim() == "[DONE]" {
@@ -98,12 +113,24 @@ impl ResponseReader for OpenAiChatReader {
         }
         self.read_usage(&chunk["usage"]);
         // Requests ask for a single choice.
-        self.read_choice(&chunk["choices"][0], events);
-        Ok(FrameProgress::More)
+        let choice = &chunk["choices"][0];
+        self.read_choice(choice, events);
+        let has_content = !events.is_empty()
+            || chunk["usage"].is_object()
+            || choice["finish_reason"].is_string()
+            || choice["delta"][REASONING_DETAILS_KEY].is_array()
+            || choice["delta"]["tool_calls"]
+                .as_array()
+                .is_some_and(|fragments| fragments.iter().any(has_fragment_text));
+        Ok(if has_content { FrameProgress::More } else { FrameProgress::KeepAlive })
     }
 
-    fn has_started_call(&self) -> bool {
-        !self.calls.is_empty()
+    fn call_count(&self) -> usize {
+        self.calls.len()
+    }
+
+    fn has_stop_reason(&self) -> bool {
+        self.stop_reason.is_some()
     }
 
     fn finish(&mut self) -> Result<Vec<ModelEvent>, ResponseFault> {

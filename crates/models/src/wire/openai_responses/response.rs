@@ -77,6 +77,7 @@ impl ResponseReader for OpenAiResponsesReader {
         let event = response_reader::parse_json(&frame.data)?;
         let delta = non_empty_str(&event["delta"]).map(str::to_owned);
         match event["type"].as_str().unwrap_or_default() {
+            kind if kind.rsplit('.').next() == Some("delta") && delta.is_none() => return Ok(FrameProgress::KeepAlive),
             "keepalive" => return Ok(FrameProgress::KeepAlive),
             "response.output_text.delta" | "response.refusal.delta" => events.extend(delta.map(ModelEvent::Text)),
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
@@ -97,8 +98,12 @@ impl ResponseReader for OpenAiResponsesReader {
         Ok(FrameProgress::More)
     }
 
-    fn has_started_call(&self) -> bool {
-        self.items.has_started_call()
+    fn call_count(&self) -> usize {
+        self.items.call_count()
+    }
+
+    fn has_stop_reason(&self) -> bool {
+        self.stop_reason.is_some()
     }
 
     fn finish(&mut self) -> Result<Vec<ModelEvent>, ResponseFault> {

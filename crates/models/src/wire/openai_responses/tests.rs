@@ -70,7 +70,7 @@ fn a08_responses_are_not_stored_and_reasoning_is_requested_where_supported() {
     let plain =
         ModelRequest { model: "openai-responses:gpt-4.1".parse().unwrap(), ..request(vec![ChatMessage::user("hi")]) };
     assert_eq!(body("openai-responses", &plain).rest.get("include"), None);
-    let options = ModelOptions { max_tokens: Some(9), reasoning: Some(Reasoning::High) };
+    let options = ModelOptions { max_tokens: Some(9), reasoning: Some(Reasoning::High), ..ModelOptions::default() };
     let rest = body("openai-responses", &ModelRequest { options, ..plain }).rest;
     assert_eq!(rest["max_output_tokens"], 9);
     assert_eq!(rest["reasoning"], json!({"effort": "high", "summary": "auto"}));

@@ -1,0 +1,157 @@
+//! `capstan trust` and `capstan untrust`, and the notice and question about an untrusted workspace.
+
+use std::fs::File;
+use std::io::{self, BufRead as _, IsTerminal as _};
+use std::path::{Path, PathBuf};
+
+use capstan_agent::WorkspaceTrust;
+use capstan_protocol::ErrorCode;
+use clap::Args;
+use rustix::fs::{FlockOperation, flock};
+use serde_json::json;
+
+use super::{CommandContext, print, print_json, print_lines, replace_control_chars};
+use crate::config::{
+    Config, ConfigSources, TRUST_FILE, TrustDecision, TrustRecord, instruction_files, write_private_file,
+};
+use crate::{CommandError, builder, home};
+
+#[derive(Args)]
+pub(crate) struct TrustArgs {
+    /// Workspace directory [default: current directory]
+    #[arg(value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// List the trusted workspaces
+    #[arg(long, conflicts_with_all = ["dir", "remove"])]
+    list: bool,
+    /// Remove the trust of the workspace
+    #[arg(long)]
+    remove: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct UntrustArgs {
+    /// Workspace directory [default: current directory]
+    #[arg(value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Changes or lists the trusted workspaces. Reads no configuration: that of the workspace may be what is not trusted.
+pub(crate) fn trust(arguments: TrustArgs) -> Result<(), CommandError> {
+    if arguments.list {
+        let home = ConfigSources::from_process(Path::new("."))?.home;
+        return list_trusted(&TrustRecord::load(&home)?, arguments.json);
+    }
+    if arguments.remove {
+        return untrust(&UntrustArgs { dir: arguments.dir, json: arguments.json });
+    }
+    let workspace = builder::resolve_workspace(arguments.dir.as_deref())?;
+    let home = ConfigSources::from_process(&workspace)?.home;
+    update_record(&home, |record| record.trust(workspace.clone()))?;
+    print_decision(&workspace, true, arguments.json)
+}
+
+/// Removes the trust of a workspace, which need not exist any more.
+pub(crate) fn untrust(arguments: &UntrustArgs) -> Result<(), CommandError> {
+    let dir = arguments.dir.as_deref().unwrap_or(Path::new("."));
+    let workspace = dir.canonicalize().or_else(|_| std::path::absolute(dir));
+    let workspace = workspace.map_err(|error| CommandError::workspace_error(dir, &error.to_string()))?;
+    let home = ConfigSources::from_process(&workspace)?.home;
+    update_record(&home, |record| record.forget(&workspace))?;
+    print_decision(&workspace, false, arguments.json)
+}
+
+/// Changes the record of a home, which is created if it is missing. Processes that change it take turns.
+fn update_record<T>(home: &Path, change: impl FnOnce(&mut TrustRecord) -> T) -> Result<T, CommandError> {
+    let path = home.join(TRUST_FILE);
+    let failed = |error: io::Error| CommandError::home_error(&path, &error);
+    home::create_home(home).map_err(|error| CommandError::home_error(home, &error))?;
+    let lock = File::open(home).map_err(failed)?;
+    // Some file systems have no locks.
+    let _unlocked = flock(&lock, FlockOperation::LockExclusive);
+    let mut record = TrustRecord::load(home)?;
+    let result = change(&mut record);
+    let text = serde_json::to_string_pretty(&record).map_err(|error| {
+        let message = format!("the path of the workspace cannot be stored: {error}");
+        CommandError::new(ErrorCode::WorkspaceMissing, message)
+    })?;
+    write_private_file(&path, &format!("{text}\n")).map_err(failed)?;
+    Ok(result)
+}
+
+fn list_trusted(record: &TrustRecord, json: bool) -> Result<(), CommandError> {
+    if json {
+        return print_json(&json!({ "trusted": record.trusted }));
+    }
+    print_lines(record.trusted.iter().map(|path| replace_control_chars(&path.display().to_string())))
+}
+
+fn print_decision(workspace: &Path, is_trusted: bool, json: bool) -> Result<(), CommandError> {
+    if json {
+        return print_json(&json!({ "workspace": workspace, "trusted": is_trusted }));
+    }
+    let state = if is_trusted { "trusted" } else { "not trusted" };
+    print(&replace_control_chars(&format!("{state}: {}", workspace.display())))
+}
+
+/// Permission to ask the user about an untrusted workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TrustQuestion {
+    /// Ask at a terminal.
+    Ask,
+    /// Never wait for an answer.
+    Skip,
+}
+
+/// Reports that the instructions and skills of an untrusted workspace are not used. At a terminal the user is asked, once.
+pub(super) fn settle_trust(context: &mut CommandContext<'_>, question: TrustQuestion) -> Result<(), CommandError> {
+    let Some(notice) = untrusted_notice(&context.config, &context.workspace) else { return Ok(()) };
+    let can_ask = question == TrustQuestion::Ask && io::stdin().is_terminal() && io::stderr().is_terminal();
+    if !can_ask || context.config.trust == TrustDecision::Declined {
+        stderr_line!("note: {notice}");
+        return Ok(());
+    }
+    let files = instruction_files(&context.workspace).join(" and ");
+    stderr_line!("The workspace {} has {files}.", context.workspace.display());
+    stderr_line!(
+        "In a trusted workspace they steer the agent, and capstan.toml may set every key. The agent acts as you."
+    );
+    stderr_prompt!("Trust it? [y/N] ");
+    let mut answer = String::new();
+    // Without an answer the workspace stays untrusted.
+    let _unread = io::stdin().lock().read_line(&mut answer);
+    let workspace = context.workspace.clone();
+    if matches!(answer.trim(), "y" | "Y" | "yes") {
+        update_record(&context.config.home, |record| record.trust(workspace))?;
+        context.config.trust = TrustDecision::ByRecord;
+        context.config.tools.skills.rules.trust = WorkspaceTrust::Trusted;
+        return Ok(());
+    }
+    if !answer.is_empty() {
+        update_record(&context.config.home, |record| record.decline(workspace))?;
+    }
+    stderr_line!("note: {notice}");
+    Ok(())
+}
+
+/// Notice about files that the agent does not read because the workspace is not trusted, with the command that trusts it.
+pub(crate) fn untrusted_notice(config: &Config, workspace: &Path) -> Option<String> {
+    let mut files = instruction_files(workspace);
+    if config.tools.skills.is_user_dir(workspace) {
+        // These are the user's own skills.
+        files.retain(|file| *file != ".agents");
+    }
+    if config.trust.is_trusted() || files.is_empty() {
+        return None;
+    }
+    let (files, dir) = (files.join(" and "), workspace.display().to_string());
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@".contains(c);
+    let dir = if dir.chars().all(is_plain) { dir } else { format!("'{}'", dir.replace('\'', "'\\''")) };
+    Some(format!("the workspace is not trusted, so its {files} are not used; to trust it: capstan trust {dir}"))
+}

@@ -1,0 +1,126 @@
+//! Changes of the files of a home.
+
+use std::path::{Path, PathBuf};
+
+/// Change of files while no process runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OfflineChange {
+    None,
+    TakeBackup,
+    RemoveDatabase,
+    RemoveLog,
+    CopyBackup,
+    RemoveLocks,
+    Restore,
+    KilledRestore,
+    Rollback,
+}
+
+impl OfflineChange {
+    /// All changes; frequent ones occur more than once.
+    pub const OFFLINE_CHOICES: [Self; 12] = [
+        Self::None,
+        Self::None,
+        Self::None,
+        Self::TakeBackup,
+        Self::TakeBackup,
+        Self::RemoveDatabase,
+        Self::RemoveLog,
+        Self::CopyBackup,
+        Self::RemoveLocks,
+        Self::Restore,
+        Self::KilledRestore,
+        Self::Rollback,
+    ];
+
+    /// Returns true if the change must not lose anything.
+    pub fn is_harmless(self) -> bool {
+        matches!(self, Self::None | Self::TakeBackup | Self::RemoveLocks | Self::Rollback)
+    }
+}
+
+/// Change of files under a running host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LiveChange {
+    None,
+    RemoveDatabase,
+    RemoveLog,
+    ReplaceByBackup,
+    MoveHome,
+    RemoveLocks,
+}
+
+impl LiveChange {
+    /// All changes; frequent ones occur more than once.
+    pub const LIVE_CHOICES: [Self; 10] = [
+        Self::None,
+        Self::None,
+        Self::None,
+        Self::None,
+        Self::None,
+        Self::RemoveDatabase,
+        Self::RemoveLog,
+        Self::ReplaceByBackup,
+        Self::MoveHome,
+        Self::RemoveLocks,
+    ];
+
+    /// Returns true if the change must not lose anything.
+    pub fn is_harmless(self) -> bool {
+        matches!(self, Self::None | Self::MoveHome | Self::RemoveLocks)
+    }
+
+    /// Applies the change to a home. `backup` is the newest one.
+    pub fn apply(self, home: &Path, backup: Option<&Path>) {
+        match self {
+            Self::None => {}
+            Self::RemoveDatabase => remove_database(home),
+            Self::RemoveLog => remove_log(home),
+            Self::ReplaceByBackup => {
+                if let Some(backup) = backup {
+                    let staged = home.join("staged.db");
+                    std::fs::copy(backup, &staged).expect("a copy of the backup");
+                    std::fs::rename(staged, home.join("capstan.db")).expect("the database is replaced");
+                }
+            }
+            Self::MoveHome => std::fs::rename(home, moved_home(home)).expect("the home is moved"),
+            Self::RemoveLocks => remove_locks(home),
+        }
+    }
+}
+
+/// Path of a home that was moved away.
+pub fn moved_home(home: &Path) -> PathBuf {
+    home.with_file_name("moved-home")
+}
+
+pub fn remove_database(home: &Path) {
+    remove_file(&home.join("capstan.db"));
+    remove_log(home);
+}
+
+pub fn remove_log(home: &Path) {
+    for name in ["capstan.db-wal", "capstan.db-shm"] {
+        remove_file(&home.join(name));
+    }
+}
+
+/// Copies a backup by hand, as an operator does.
+pub fn copy_backup(home: &Path, backup: &Path) {
+    remove_database(home);
+    std::fs::copy(backup, home.join("capstan.db")).expect("a copy of the backup");
+}
+
+/// Removes the lock files of all processes.
+pub fn remove_locks(home: &Path) {
+    for file in std::fs::read_dir(home.join("owners")).into_iter().flatten().flatten() {
+        remove_file(&file.path());
+    }
+}
+
+fn remove_file(path: &Path) {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => panic!("{}: {error}", path.display()),
+        _ => {}
+    }
+}

@@ -1,0 +1,101 @@
+//! Configuration of the built-in agent in a binding.
+
+use std::time::Duration;
+
+use capstan_host::testing::TestHost;
+use capstan_policy::default_binding;
+use capstan_protocol::Binding;
+use capstan_tape::{Batch, Fact, KeyValueRecord};
+use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
+use serde_json::{Value, json};
+
+fn binding(value: &Value) -> Binding {
+    let mut binding = json!(default_binding());
+    binding.as_object_mut().unwrap().extend(value.as_object().unwrap().clone());
+    serde_json::from_value(binding).unwrap()
+}
+
+#[tokio::test]
+async fn g02_the_agent_works_with_the_configuration_of_its_binding() {
+    let server = ScriptedModel::start(vec![ScriptedReply::text("hi")]).await;
+    let config = json!({
+        "model": "openai:of-the-binding", "prompt": {"replace": "Be kind."}, "tools": ["tape.info"],
+        "options": {"temperature": 0.25, "max_tokens": 77, "body": {"user": "ann"}},
+    });
+    let host =
+        TestHost::builder().scripted_model(&server).binding(binding(&json!({"runner_config": config}))).start().await;
+    assert!(host.send_message("hello").await.error.is_none());
+    let request = server.requests().remove(0);
+    assert_eq!(request["model"], "of-the-binding");
+    assert_eq!(request["messages"][0]["content"], "Be kind.\n\nYour tools: tape_info.");
+    let tools: Vec<&Value> =
+        request["tools"].as_array().unwrap().iter().map(|tool| &tool["function"]["name"]).collect();
+    assert_eq!(tools, ["tape_info"]);
+    assert_eq!(
+        (&request["temperature"], &request["max_tokens"], &request["user"]),
+        (&json!(0.25), &json!(77), &json!("ann"))
+    );
+}
+
+#[tokio::test]
+async fn g02_a_tool_outside_of_the_configuration_is_not_called() {
+    let host = TestHost::builder().binding(binding(&json!({"runner_config": {"tools": ["tape.info"]}}))).start().await;
+    let served = host.send_message("[[tool:help]]").await;
+    let text: String = served.outbounds.iter().map(|outbound| outbound.content.text()).collect();
+    assert!(text.contains("the tool help is not allowed here"), "{text}");
+}
+
+#[tokio::test]
+async fn g02_a_binding_under_which_every_run_would_fail_is_refused() {
+    let host = TestHost::builder().start().await;
+    for (value, problem) in [
+        (json!({"resource_policy": {"models": {"only": ["openai:x"]}}}), "does not grant demo:"),
+        (json!({"runner_config": {"model": "nowhere:x"}}), "whose provider is not there"),
+        (json!({"runner_config": {"model": "x"}}), "its runner_config does not fit: model"),
+        (json!({"runner_config": {"colour": "blue"}}), "'colour' was unexpected"),
+        (json!({"runner_config": {"options": {"temperature": 3}}}), "options.temperature"),
+        (json!({"runner_config": {"options": {"body": {"model": "y"}}}}), "options.body"),
+        (json!({"runner_config": {"tools": ["bash"]}, "resource_policy": {"tools": []}}), "names the tool bash"),
+        (json!({"timeout_seconds": 0}), "timeout_seconds"),
+    ] {
+        let error = host.bindings().save(&binding(&value), &host.runners()).await.unwrap_err();
+        assert!(error.to_string().contains(problem), "{value}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn g02_a_stored_configuration_that_does_not_fit_any_more_fails_the_run() {
+    let host = TestHost::builder().binding(binding(&json!({"runner_config": {"max_steps": 3}}))).start().await;
+    let old = binding(&json!({"runner_config": {"mood": "kind"}}));
+    let record = KeyValueRecord {
+        space: "bindings".to_owned(),
+        key: "default".to_owned(),
+        value: json!(old),
+        at: capstan_protocol::Clock::system().now(),
+        by: None,
+    };
+    let mut batch = Batch::new();
+    batch.push(Fact::PutKeyValue(record));
+    host.tapes().commit(batch).await.unwrap();
+    let error = host.send_message("hello").await.error.unwrap();
+    assert_eq!(error.code(), "binding-invalid");
+    assert!(error.to_string().contains("mood"), "{error}");
+}
+
+#[tokio::test]
+async fn g04_the_built_in_agent_stops_at_once_when_it_is_cancelled() {
+    let barrier = ReplyBarrier::new();
+    let model = ScriptedModel::start(vec![ScriptedReply::text("half an answer").with_barrier(&barrier)]).await;
+    // The test would not end within this grace period.
+    let host = TestHost::builder()
+        .scripted_model(&model)
+        .options(|options| options.cancel_grace = Duration::from_hours(24))
+        .start()
+        .await;
+    let (served, ()) = tokio::join!(host.send_message("hello"), async {
+        barrier.reached().await;
+        host.cancel_all_runs();
+    });
+    assert_eq!(served.error.unwrap().code(), "run-cancelled");
+    barrier.release();
+}
