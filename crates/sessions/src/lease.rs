@@ -38,6 +38,9 @@ const LEASE_MARGIN_MILLIS: i64 = 60_000;
 /// Interval of the check that the lock file of this process exists.
 const LOCK_FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Attempts to create the lock file while another program removes the files of the folder.
+const MAX_LOCK_FILE_ATTEMPTS: u32 = 100;
+
 /// Owner of leases: this process. While it lives it holds a file lock that tells other processes that it is alive. Cheap
 /// to clone.
 #[derive(Debug, Clone)]
@@ -60,9 +63,24 @@ struct ProcessLockFile {
 }
 
 impl ProcessLockFile {
-    /// Creates and locks the file. It is locked before it gets its final name, so that an unlocked file with a final name
-    /// belongs to a dead owner.
+    /// Creates and locks the file, and its folder if it is missing. Another program may remove what is in the folder at
+    /// any moment, also the file that does not have its final name yet.
     fn create(path: &Path) -> std::io::Result<File> {
+        let mut attempt = 1;
+        loop {
+            match Self::try_create(path) {
+                Err(error) if error.kind() == ErrorKind::NotFound && attempt < MAX_LOCK_FILE_ATTEMPTS => attempt += 1,
+                created => return created,
+            }
+        }
+    }
+
+    /// The file is locked before it gets its final name, so that an unlocked file with a final name belongs to a dead
+    /// owner.
+    fn try_create(path: &Path) -> std::io::Result<File> {
+        if let Some(folder) = path.parent() {
+            create_private_dir(folder)?;
+        }
         let temporary_path = path.with_extension("new");
         let lock = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary_path)?;
         lock.try_lock()?;
@@ -79,9 +97,6 @@ impl ProcessLockFile {
             return Ok(());
         }
         tracing::warn!(path = %self.path.display(), "the lock file of this process was removed; creating it again");
-        if let Some(folder) = self.path.parent() {
-            create_private_dir(folder)?;
-        }
         *lock = Self::create(&self.path)?;
         Ok(())
     }
@@ -317,6 +332,25 @@ mod tests {
         assert_eq!(files(), 2);
         drop(first);
         assert_eq!(files(), 1);
+    }
+
+    #[test]
+    fn x04_an_owner_gets_its_lock_file_while_another_program_empties_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let stopped = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
+                    for file in std::fs::read_dir(folder.path()).unwrap().flatten() {
+                        let _gone = std::fs::remove_file(file.path());
+                    }
+                }
+            });
+            let failures: Vec<_> =
+                (0..500).filter_map(|_| LeaseOwner::open(folder.path().to_owned()).err()).collect();
+            stopped.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(failures.is_empty(), "{failures:?}");
+        });
     }
 
     #[test]
