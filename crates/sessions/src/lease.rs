@@ -346,8 +346,7 @@ mod tests {
                     }
                 }
             });
-            let failures: Vec<_> =
-                (0..500).filter_map(|_| LeaseOwner::open(folder.path().to_owned()).err()).collect();
+            let failures: Vec<_> = (0..500).filter_map(|_| LeaseOwner::open(folder.path().to_owned()).err()).collect();
             stopped.store(true, std::sync::atomic::Ordering::Relaxed);
             assert!(failures.is_empty(), "{failures:?}");
         });
