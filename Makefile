@@ -49,4 +49,4 @@ tools-test:
 
 # Kills a host 300 times and changes its files in between; SOAK_KILLS and SOAK_SEED are passed on.
 soak: tools-run
-	$(UNSET) $(CARGO) test --package capstan --all-features --test soak -- --ignored --nocapture
+	$(UNSET) $(CARGO) test --package capstan --all-features --test cli soak -- --ignored --nocapture

@@ -1,0 +1,373 @@
+//! One soak: rounds of work, kills and changed files, with a check after each.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use capstan_testing::disk::SeededRng;
+use capstan_testing::{ScriptedModel, ScriptedReply};
+use serde_json::{Value, json};
+
+use super::home_files::{self, LiveChange, OfflineChange};
+use super::ledger::{ClientLedger, RecordedEvents};
+use crate::support::{CliFixture, StdioServer, TEST_TIMEOUT, find_check};
+
+/// Number of sessions of the client.
+const SESSIONS: u64 = 4;
+/// Maximum number of repeated events of a round, which is less than the queue of a session.
+const MAX_PENDING_LINES: usize = 16;
+/// Maximum number of new events of a round.
+const MAX_EVENTS_PER_ROUND: u64 = 5;
+/// Maximum time from the first line of a round to its kill, in milliseconds.
+const MAX_KILL_DELAY_MILLIS: u64 = 400;
+/// Maximum time from the start of a restore to its kill, in milliseconds.
+const MAX_RESTORE_MILLIS: u64 = 120;
+
+/// Result of a soak.
+#[derive(Debug, Default)]
+pub struct SoakSummary {
+    kills: usize,
+    events: usize,
+    effects: usize,
+    repeated_effects: usize,
+    /// Reports that the state went back.
+    reported_setbacks: usize,
+    /// Events whose record was gone at some time, as reported.
+    without_record: usize,
+    refused_starts: usize,
+    changes: BTreeMap<String, usize>,
+    pub violations: Vec<String>,
+}
+
+impl fmt::Display for SoakSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let changes: Vec<String> = self.changes.iter().map(|(change, count)| format!("{change} {count}")).collect();
+        write!(
+            f,
+            "soak: {} kills, {} events, {} effects ({} repeated after a reported loss), {} reported setbacks, {} events \
+             without a record then, {} refused starts, {} violations; {}",
+            self.kills,
+            self.events,
+            self.effects,
+            self.repeated_effects,
+            self.reported_setbacks,
+            self.without_record,
+            self.refused_starts,
+            self.violations.len(),
+            changes.join(", ")
+        )
+    }
+}
+
+/// A running soak.
+pub struct SoakRun {
+    fixture: CliFixture,
+    /// Serves the host until the end.
+    _model: ScriptedModel,
+    random: SeededRng,
+    ledger: ClientLedger,
+    summary: SoakSummary,
+    /// Newest backup.
+    backup: Option<PathBuf>,
+    next_event: usize,
+    /// Last state of the database that was checked.
+    recorded: RecordedEvents,
+}
+
+/// Model that calls a tool with an effect for each message, and then replies.
+fn start_model() -> ScriptedModel {
+    ScriptedModel::start_blocking_with(|request, _| {
+        let messages = request["messages"].as_array().expect("messages");
+        let last = messages.last().expect("a message");
+        if last["role"] == "tool" {
+            return ScriptedReply::text("done");
+        }
+        let event = last["content"].as_str().unwrap_or_default().to_owned();
+        let command = json!({ "cmd": format!("echo {event} >> effects") });
+        ScriptedReply::tool_calls([(format!("call-{event}"), "bash".to_owned(), command)])
+    })
+}
+
+impl SoakRun {
+    pub fn new(seed: u64) -> Self {
+        let model = start_model();
+        Self {
+            fixture: CliFixture::with_model(&model).config(""),
+            _model: model,
+            random: SeededRng::new(seed),
+            ledger: ClientLedger::default(),
+            summary: SoakSummary::default(),
+            backup: None,
+            next_event: 0,
+            recorded: RecordedEvents::default(),
+        }
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.random.next_below(limit)
+    }
+
+    fn choose<T: Copy>(&mut self, items: &[T]) -> T {
+        let index = usize::try_from(self.below(items.len() as u64)).expect("an index");
+        items[index]
+    }
+
+    pub fn run(mut self, kills: usize) -> SoakSummary {
+        while self.summary.kills < kills {
+            let offline = self.choose(&OfflineChange::OFFLINE_CHOICES);
+            self.change_offline(offline);
+            let live = self.choose(&LiveChange::LIVE_CHOICES);
+            *self.summary.changes.entry(format!("live {live:?}")).or_default() += 1;
+            self.serve_until_killed(live);
+            self.check_state(&format!("round {} ({live:?})", self.summary.kills), live.is_harmless());
+        }
+        self.finish();
+        let effects = std::fs::read_to_string(self.fixture.workspace().join("effects")).unwrap_or_default();
+        self.summary.repeated_effects = self.ledger.check_effects(&effects);
+        self.summary.effects = effects.lines().count();
+        self.summary.events = self.ledger.sent.len();
+        self.summary.without_record = self.ledger.without_record.len();
+        self.summary.violations.append(&mut self.ledger.violations);
+        self.summary
+    }
+
+    /// Changes files while no process runs, and checks that a loss is reported.
+    fn change_offline(&mut self, change: OfflineChange) {
+        let (home, backup) = (self.fixture.home(), self.backup.clone());
+        *self.summary.changes.entry(format!("{change:?}")).or_default() += 1;
+        match (change, backup) {
+            (OfflineChange::TakeBackup, _) => return self.take_backup(),
+            (OfflineChange::RemoveDatabase, _) => home_files::remove_database(&home),
+            (OfflineChange::RemoveLog, _) => home_files::remove_log(&home),
+            (OfflineChange::RemoveLocks, _) => home_files::remove_locks(&home),
+            (OfflineChange::Rollback, _) => {
+                // There is no copy of an older schema.
+                self.fixture.capstan(&["store", "rollback"]);
+            }
+            (OfflineChange::CopyBackup, Some(backup)) => home_files::copy_backup(&home, &backup),
+            (OfflineChange::Restore, Some(backup)) => return self.restore(&backup),
+            (OfflineChange::KilledRestore, Some(backup)) => {
+                let delay = Duration::from_millis(self.below(MAX_RESTORE_MILLIS));
+                let backup = backup.to_str().expect("UTF-8").to_owned();
+                let mut command = self.fixture.command(&["store", "restore", &backup, "--yes"]);
+                let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts");
+                kill_after(process, delay);
+                return self.check_restored("a killed restore");
+            }
+            // There is nothing to do, or no backup yet.
+            (OfflineChange::None, _)
+            | (OfflineChange::CopyBackup | OfflineChange::Restore | OfflineChange::KilledRestore, None) => return,
+        }
+        self.check_state(&format!("{change:?}"), change.is_harmless());
+    }
+
+    fn take_backup(&mut self) {
+        let path = PathBuf::from(self.fixture.path(&format!("backup-{}.db", self.summary.kills)));
+        let output = self.fixture.capstan(&["store", "backup", "--force", path.to_str().expect("UTF-8")]);
+        if output.code == Some(0) {
+            self.backup = Some(path);
+        } else if RecordedEvents::read(&self.fixture.database()).is_some() {
+            self.ledger.violations.push(format!("no backup of an undamaged database: {}", output.stderr));
+        }
+    }
+
+    /// Restores a backup with the command, whose output reports the loss.
+    fn restore(&mut self, backup: &std::path::Path) {
+        let output = self.fixture.capstan(&["store", "restore", backup.to_str().expect("UTF-8"), "--yes", "--json"]);
+        if output.code != Some(0) {
+            return self.ledger.violations.push(format!("a backup is not restored: {}", output.stderr));
+        }
+        self.check_restored("a restore");
+        let (report, _) = self.doctor();
+        if find_check(&report, "history")["status"] != "ok" {
+            self.ledger.violations.push("a restore is reported as an accident".to_owned());
+        }
+    }
+
+    /// Accepts the loss of a restore, which its command reported, or which its kill made unknown to the operator: then
+    /// the doctor reports it, or the state is the old one.
+    fn check_restored(&mut self, what: &str) {
+        let (report, is_reported) = self.doctor();
+        let Some(recorded) = RecordedEvents::read(&self.fixture.database()) else {
+            return self.recover_damage(&report);
+        };
+        let is_whole = recorded.lost_since(&self.recorded).is_empty();
+        if what == "a killed restore" && !is_whole && !is_reported && !self.is_completely_restored(&recorded) {
+            self.ledger.violations.push(format!("{what} left a state that is neither old nor new"));
+        }
+        self.accept_setback(recorded);
+    }
+
+    /// Returns true if the database has the events of the newest backup: the restore ended before the kill.
+    fn is_completely_restored(&self, recorded: &RecordedEvents) -> bool {
+        let backup = self.backup.as_deref().and_then(RecordedEvents::read);
+        backup.is_some_and(|backup| backup.accepted == recorded.accepted)
+    }
+
+    fn serve_until_killed(&mut self, live: LiveChange) {
+        let command = self.fixture.command(&["serve", "--channel", "stdio"]);
+        let Some(mut server) = StdioServer::start_if_ready(command) else {
+            self.summary.refused_starts += 1;
+            let (report, _) = self.doctor();
+            return self.recover_damage(&report);
+        };
+        let mut lines: Vec<String> = self.ledger.unanswered().into_iter().take(MAX_PENDING_LINES).collect();
+        for _ in 0..=self.below(MAX_EVENTS_PER_ROUND) {
+            self.next_event += 1;
+            lines.push(format!("e{}", self.next_event));
+        }
+        let delay = Duration::from_millis(self.below(MAX_KILL_DELAY_MILLIS));
+        let change_at = Duration::from_millis(self.below(MAX_KILL_DELAY_MILLIS));
+        let started_at = Instant::now();
+        for id in lines {
+            self.ledger.sent.insert(id.clone());
+            let session = id.trim_start_matches('e').parse::<u64>().unwrap_or_default() % SESSIONS;
+            let request = json!({ "id": id, "event_id": id, "session": format!("s{session}"), "text": id });
+            if !server.try_send_line(&request) {
+                break;
+            }
+        }
+        let (home, backup) = (self.fixture.home(), self.backup.clone());
+        let mut is_changed = live == LiveChange::None;
+        while started_at.elapsed() < delay.max(change_at) {
+            if !is_changed && started_at.elapsed() >= change_at.min(delay) {
+                live.apply(&home, backup.as_deref());
+                is_changed = true;
+            }
+            if let Some(line) = server.try_recv_line(Duration::from_millis(5)) {
+                self.ledger.record_line(&line);
+            }
+        }
+        server.signal("KILL");
+        let rest = server.wait_for_exit();
+        for line in rest.stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+            self.ledger.record_line(&line);
+        }
+        self.summary.kills += 1;
+        let moved = home_files::moved_home(&home);
+        if moved.exists() {
+            if home.exists() {
+                self.ledger.violations.push("a host created its home again after it was moved".to_owned());
+                std::fs::remove_dir_all(&home).expect("the new home is removed");
+            }
+            std::fs::rename(moved, &home).expect("the home is moved back");
+        }
+    }
+
+    /// Report of the doctor, and whether it says that the state went back.
+    fn doctor(&self) -> (Value, bool) {
+        let output = self.fixture.capstan(&["doctor", "--json"]);
+        let report: Value = serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+        let missing =
+            checks(&report).find(|check| check["check"] == "history").map(|check| &check["data"]["missing_entries"]);
+        let is_reported = missing.and_then(Value::as_u64).is_some_and(|missing| missing > 0);
+        (report, is_reported)
+    }
+
+    /// Checks that the database has everything it had and everything the client was told, or that the loss is reported.
+    fn check_state(&mut self, what: &str, is_harmless: bool) {
+        let (report, is_reported) = self.doctor();
+        let is_problem = checks(&report).any(|check| check["status"] == "problem");
+        let recorded = RecordedEvents::read(&self.fixture.database());
+        let had_events = !(self.recorded.accepted.is_empty() && self.ledger.outcomes.is_empty());
+        let Some(recorded) = recorded.filter(|_| !is_problem) else {
+            if is_harmless && had_events {
+                self.ledger.violations.push(format!("{what}: {report}"));
+            }
+            return self.recover_damage(&report);
+        };
+        let mut lost: BTreeSet<String> = recorded.lost_since(&self.recorded);
+        lost.extend(self.ledger.missing_in(&recorded));
+        if !lost.is_empty() && (is_harmless || !is_reported) {
+            self.ledger.violations.push(format!("{what}: {lost:?} are lost without a report"));
+        }
+        if lost.is_empty() && !is_reported {
+            self.recorded = recorded;
+            return;
+        }
+        self.summary.reported_setbacks += 1;
+        self.accept_setback(recorded);
+        let repaired = self.fixture.capstan(&["doctor", "--repair", "--json"]);
+        let report: Value = serde_json::from_str(&repaired.stdout).expect("a report");
+        if find_check(&report, "history")["status"] != "ok" {
+            self.ledger.violations.push(format!("{what}: the setback is reported after it was acknowledged"));
+        }
+    }
+
+    fn accept_setback(&mut self, recorded: RecordedEvents) {
+        self.ledger.accept_setback(&recorded);
+        self.recorded = recorded;
+    }
+
+    /// Recovers from a database that is missing or damaged, which must be reported: restores the newest backup, or starts
+    /// with a new home.
+    fn recover_damage(&mut self, report: &Value) {
+        let is_setback = |check: &Value| check["data"]["missing_entries"].as_u64().is_some_and(|missing| missing > 0);
+        let is_reported = checks(report).any(|check| check["status"] == "problem" || is_setback(check));
+        let has_state = !self.recorded.accepted.is_empty() || !self.ledger.outcomes.is_empty();
+        if has_state && !is_reported {
+            self.ledger.violations.push(format!("an unreadable database is not reported: {report}"));
+        }
+        self.summary.reported_setbacks += 1;
+        // A host may also begin with an empty database; the next check finds the report.
+        if !self.fixture.database().exists() && self.below(2) == 0 {
+            return self.accept_setback(RecordedEvents::default());
+        }
+        if let Some(backup) = self.backup.clone() {
+            let output = self.fixture.capstan(&["store", "restore", backup.to_str().expect("UTF-8"), "--yes"]);
+            if output.code != Some(0) {
+                self.ledger.violations.push(format!("damage is not repaired by a restore: {}", output.stderr));
+            }
+        } else {
+            home_files::remove_database(&self.fixture.home());
+            let _missing = std::fs::remove_file(self.fixture.home().join("capstan.db-mark"));
+        }
+        self.accept_setback(RecordedEvents::read(&self.fixture.database()).unwrap_or_default());
+    }
+
+    /// Serves until every event has its outcome, and checks the home.
+    fn finish(&mut self) {
+        let mut server = StdioServer::start(&self.fixture);
+        // A session refuses lines when its queue is full.
+        for ids in self.ledger.unanswered().chunks(MAX_PENDING_LINES) {
+            for id in ids {
+                let session = id.trim_start_matches('e').parse::<u64>().unwrap_or_default() % SESSIONS;
+                server.send_line(&json!({ "id": id, "event_id": id, "session": format!("s{session}"), "text": id }));
+            }
+            let started_at = Instant::now();
+            while ids.iter().any(|id| !self.ledger.outcomes.contains_key(id)) && started_at.elapsed() < TEST_TIMEOUT {
+                if let Some(line) = server.try_recv_line(Duration::from_millis(100)) {
+                    self.ledger.record_line(&line);
+                }
+            }
+        }
+        let output = server.close();
+        if output.code != Some(0) {
+            self.ledger.violations.push(format!("the last host failed: {}", output.stderr));
+        }
+        for id in self.ledger.unanswered() {
+            self.ledger.violations.push(format!("event {id} has no outcome"));
+        }
+        self.check_state("the end", true);
+        let output = self.fixture.capstan(&["doctor", "--json"]);
+        if output.code != Some(0) {
+            self.ledger.violations.push(format!("problems at the end: {}", output.stdout));
+        }
+    }
+}
+
+fn checks(report: &Value) -> impl Iterator<Item = &Value> {
+    report["checks"].as_array().into_iter().flatten()
+}
+
+fn kill_after(mut process: Child, delay: Duration) {
+    let started_at = Instant::now();
+    while started_at.elapsed() < delay && process.try_wait().expect("a child").is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // It may have ended.
+    let _ended = process.kill();
+    process.wait().expect("a child");
+}

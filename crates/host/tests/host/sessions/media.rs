@@ -1,0 +1,112 @@
+//! Images, files and artifacts of a runner reach the channel as far as its capabilities go (G14).
+
+use std::sync::Arc;
+
+use capstan_hooks::args::ModelContent;
+use capstan_hooks::contracts::{NewArtifact, ResultStream, RunApi, Runner};
+use capstan_hooks::points::RenderOutbound;
+use capstan_host::testing::TestEnvironment;
+use capstan_protocol::{
+    Content, ContentPart, Descriptor, Event, EventKey, JsonObject, PermissionSet, ResultBody, RunContext, RunResult,
+    RunnerCapabilities,
+};
+use futures::{FutureExt as _, StreamExt as _, stream};
+use serde_json::json;
+
+use crate::sessions::test_channel::TestChannel;
+
+const IMAGE_URL: &str = "data:image/png;base64,AAAA";
+
+/// Runner that creates an artifact and sends it with an image. A message that begins with `refer` names its artifact.
+struct MediaRunner;
+
+impl Runner for MediaRunner {
+    fn descriptor(&self) -> Descriptor {
+        let capabilities = RunnerCapabilities { streaming: true, multimodal_input: true, ..Default::default() };
+        Descriptor { permissions: PermissionSet::all(), capabilities, ..Descriptor::new("builtin:agent", "media") }
+    }
+
+    fn run(&self, context: RunContext, api: RunApi) -> ResultStream {
+        let send = async move {
+            let table = NewArtifact {
+                name: "report.csv".to_owned(),
+                media_type: "text/csv".to_owned(),
+                content: b"a,b".to_vec(),
+            };
+            let created = api.artifacts.create(table).await.unwrap();
+            let other = context.input.plain_text().strip_prefix("refer ").map(str::to_owned);
+            let id = other.unwrap_or_else(|| created.id.to_string());
+            let reference = json!({"type": "artifact", "artifact": {"id": id}}).as_object().unwrap().clone();
+            let parts = vec![
+                ContentPart::from_text("see"),
+                ContentPart::from_image_url(IMAGE_URL),
+                ContentPart::Other(reference),
+            ];
+            let message =
+                ResultBody::MessageCompleted { content: Content::Parts(parts), provider_meta: JsonObject::new() };
+            stream::iter([message, ResultBody::RunCompleted { silent: false }].map(RunResult::from))
+        };
+        send.flatten_stream().boxed()
+    }
+}
+
+#[tokio::test]
+async fn g14_a_channel_with_media_gets_images_and_the_content_of_artifacts() {
+    let phone = Arc::new(TestChannel::new("phone").with_media());
+    let environment = TestEnvironment::in_memory();
+    let host = environment.host().channel(&phone).agent(MediaRunner).start().await;
+    let event = Event::message("phone", "a", "hi");
+    host.serve(event.clone()).await.unwrap();
+    let expected = Content::Parts(vec![
+        ContentPart::from_text("see"),
+        ContentPart::from_image_url(IMAGE_URL),
+        ContentPart::from_file("report.csv", "data:text/csv;base64,YSxi"),
+    ]);
+    assert_eq!(phone.sent_messages()[0].message.content, expected);
+    let rows = environment.store().outbox_records(&EventKey::from(&event)).collect().await.unwrap();
+    let Content::Parts(stored) = &rows[0].message.content else { panic!("{rows:?}") };
+    assert_eq!(stored[2].artifact().unwrap().name, "report.csv", "the outbox refers to the blob");
+}
+
+#[tokio::test]
+async fn g14_a_channel_without_media_gets_a_line_that_names_the_file() {
+    let (phone, desk) = (Arc::new(TestChannel::new("phone")), Arc::new(TestChannel::with_waiting_callers("desk")));
+    let host = TestEnvironment::in_memory().host().channel(&phone).channel(&desk).agent(MediaRunner).start().await;
+    host.serve(Event::message("phone", "a", "hi")).await.unwrap();
+    let text = "see\n[image: image/png]\n[file: report.csv (text/csv, 3 bytes)]";
+    assert_eq!(phone.sent(), [format!("a: {text}")]);
+    let event = Event::message("desk", "a", "hi");
+    host.submit_and_wait(&event).await;
+    assert_eq!(desk.wait_for_answer(&event.event_id).await.messages[0].content.text(), text);
+}
+
+#[tokio::test]
+async fn g14_an_artifact_of_another_session_is_not_sent() {
+    let phone = Arc::new(TestChannel::new("phone").with_media());
+    let environment = TestEnvironment::in_memory();
+    let host = environment.host().channel(&phone).agent(MediaRunner).start().await;
+    let event = Event::message("phone", "a", "hi");
+    host.serve(event.clone()).await.unwrap();
+    let rows = environment.store().outbox_records(&EventKey::from(&event)).collect().await.unwrap();
+    let Content::Parts(stored) = &rows[0].message.content else { panic!("{rows:?}") };
+    let id = stored[2].artifact_id().unwrap();
+    host.serve(Event::message("phone", "b", format!("refer {id}"))).await.unwrap();
+    let sent = phone.sent_messages()[1].message.content.text();
+    assert_eq!(sent, format!("see\n[file {id} is not available]"));
+}
+
+#[tokio::test]
+async fn g14_render_outbound_sees_the_images_and_files() {
+    let seen = Arc::new(std::sync::Mutex::new(None));
+    let (phone, recorded) = (Arc::new(TestChannel::new("phone")), Arc::clone(&seen));
+    let host = TestEnvironment::in_memory().host().channel(&phone).agent(MediaRunner);
+    let host = host.register("observer", move |hooks| {
+        let recorded = Arc::clone(&recorded);
+        hooks.on(RenderOutbound, move |content: ModelContent| {
+            *recorded.lock().unwrap() = Some(content.0.has_media());
+            async { Ok(None) }
+        });
+    });
+    host.start().await.serve(Event::message("phone", "a", "hi")).await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), Some(true));
+}

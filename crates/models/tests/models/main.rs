@@ -1,0 +1,9 @@
+//! The wires of the providers against scripted servers.
+
+mod common;
+mod keys;
+mod openai;
+mod provider_rules;
+mod providers;
+mod request_bodies;
+mod retries;
