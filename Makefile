@@ -47,6 +47,7 @@ tools-run:
 tools-test:
 	@scripts/tools build test
 
-# Kills a host 300 times and changes its files in between; SOAK_KILLS and SOAK_SEED are passed on.
-soak: tools-run
-	$(UNSET) $(CARGO) test --package capstan --all-features --test cli soak -- --ignored --nocapture
+# The long tests: every commit of the crash matrix, 300 random kills with files changed in between, long sessions.
+# CRASH_SEED, SOAK_KILLS and SOAK_SEED are passed on.
+soak: tools-test
+	$(UNSET) $(CARGO) nextest run --workspace --all-features --no-fail-fast --profile soak --run-ignored only -E 'test(soak)'

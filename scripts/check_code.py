@@ -211,9 +211,18 @@ def find_stale_paths(findings):
             findings["stale_paths"].append(f"{crate}/{file}: {function}")
 
 
+def find_spread_tests(findings):
+    """Crates with more than one test binary: each one is linked with the whole program."""
+    for crate in sorted({path.parent for path in ROOT.glob("**/Cargo.toml") if "target" not in path.parts}):
+        binaries = [*crate.glob("tests/*.rs"), *crate.glob("tests/*/main.rs")]
+        if len(binaries) > 1:
+            names = ", ".join(sorted(str(path.relative_to(crate / "tests")) for path in binaries))
+            findings["spread_tests"].append(f"{crate.relative_to(ROOT)}: {names}")
+
+
 CHECKS = (
     "doc_openings banned_words long_test_names one_word_types participle_types types_defined_twice "
-    "constants_defined_three_times module_cycles crate_cycles unknown_rows spread_impls stale_paths"
+    "constants_defined_three_times module_cycles crate_cycles unknown_rows spread_impls stale_paths spread_tests"
 ).split()
 
 
@@ -225,6 +234,7 @@ def main():
     find_unknown_rows(findings)
     find_spread_impls(findings)
     find_stale_paths(findings)
+    find_spread_tests(findings)
     limits = json.loads(LIMITS.read_text()) if LIMITS.exists() else {}
     counts = {name: len(found) for name, found in findings.items()}
     if "--tighten" in sys.argv:

@@ -142,15 +142,47 @@ pub fn render_section(kind: &TurnKind, rows: &[CrashTableRow]) -> String {
     text
 }
 
-/// Compares the table with the documented one, or writes it there if `UPDATE_GUARANTEES` is set.
-pub fn compare_with_docs(table: &str) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/guarantees.md");
-    let page = std::fs::read_to_string(&path).expect("docs/guarantees.md");
+fn page_path() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/guarantees.md")
+}
+
+/// Splits `docs/guarantees.md` into the text before the table, the table, and the text after it.
+fn split_page(page: &str) -> (&str, &str, &str) {
     let (before, rest) = page.split_once(TABLE_BEGIN_MARK).expect("the beginning of the table");
-    let (documented, after) = rest.split_once(TABLE_END_MARK).expect("the end of the table");
+    let (table, after) = rest.split_once(TABLE_END_MARK).expect("the end of the table");
+    (before, table, after)
+}
+
+fn read_page() -> String {
+    std::fs::read_to_string(page_path()).expect("docs/guarantees.md")
+}
+
+/// Returns a problem if the table has other actions for a kill after the commit at this position of the kind.
+pub fn find_undocumented_restart(kind: &TurnKind, number: usize, actions: &str) -> Option<String> {
+    let page = read_page();
+    let (_, table, _) = split_page(&page);
+    let section = table.split("### ").find(|section| section.lines().next() == Some(kind.title));
+    let row = section.and_then(|section| section.lines().filter(|line| line.starts_with("| ")).nth(number + 1));
+    let documented = row.and_then(|row| row.trim_end_matches(" |").rsplit(" | ").next());
+    (documented != Some(actions)).then(|| {
+        format!("{}, commit {number}: docs/guarantees.md says {documented:?}, measured {actions:?}", kind.title)
+    })
+}
+
+/// Panics if the table does not contain this section.
+pub fn assert_documented(section: &str) {
+    let page = read_page();
+    let (_, table, _) = split_page(&page);
+    assert!(table.contains(section.trim()), "docs/guarantees.md differs from the measured section:\n{section}");
+}
+
+/// Compares the whole table with the documented one, or writes it there if `UPDATE_GUARANTEES` is set.
+pub fn compare_with_docs(table: &str) {
+    let page = read_page();
+    let (before, documented, after) = split_page(&page);
     if std::env::var_os("UPDATE_GUARANTEES").is_some() {
         let page = format!("{before}{TABLE_BEGIN_MARK}\n{table}{TABLE_END_MARK}{after}");
-        return std::fs::write(&path, page).expect("docs/guarantees.md can be written");
+        return std::fs::write(page_path(), page).expect("docs/guarantees.md can be written");
     }
     assert!(
         documented.trim() == table.trim(),

@@ -1,5 +1,8 @@
-//! Crash matrix: a complete host is killed at every commit and at random moments, restarted, and checked against every
+//! Crash matrix: a complete host is killed at its commits and at random moments, restarted, and checked against every
 //! guarantee.
+//!
+//! `make test` kills once per label of a commit. `make soak` kills before and after every commit, again during recovery,
+//! and at random moments; it compares the whole table of `docs/guarantees.md`.
 
 mod delivery_checks;
 mod guarantee_table;
@@ -11,7 +14,9 @@ mod scripted_model;
 mod snapshot;
 mod state_checks;
 mod trial;
+mod two_processes;
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use capstan_testing::ScriptedModel;
@@ -64,6 +69,8 @@ fn assert_no_problems(problems: &[String], model: &ScriptedModel) {
 /// Commit observed while running a kind of turn, as `LABEL#N`.
 struct CommitPoint {
     kind: usize,
+    /// Position among the commits of its kind.
+    number: usize,
     commit: String,
 }
 
@@ -82,13 +89,59 @@ fn commit_points(kinds: &[TurnKind], model: &ScriptedModel) -> Vec<CommitPoint> 
         let report = report.expect("a trial without problems has a report");
         report.commits[0][report.commit_range.0..report.commit_range.1].to_vec()
     });
-    let of_kind =
-        |(kind, commits): (usize, Vec<String>)| commits.into_iter().map(move |commit| CommitPoint { kind, commit });
+    let of_kind = |(kind, commits): (usize, Vec<String>)| {
+        commits.into_iter().enumerate().map(move |(number, commit)| CommitPoint { kind, number, commit })
+    };
     commits.into_iter().enumerate().flat_map(of_kind).collect()
 }
 
+/// Keeps the first commit of each label.
+fn first_of_each_label(mut points: Vec<CommitPoint>) -> Vec<CommitPoint> {
+    let mut labels = BTreeSet::new();
+    points.retain(|point| labels.insert(point.label().to_owned()));
+    points
+}
+
 #[test]
-fn x01_x02_x03_a09_g02_g06_g10_p13_host_killed_at_any_commit_keeps_guarantees() {
+fn x01_x02_x03_a09_g02_g06_g10_p13_host_killed_after_each_label_keeps_guarantees() {
+    let model = scripted_model::start();
+    let kinds = script::turn_kinds();
+    let problems = map_parallel(&first_of_each_label(commit_points(&kinds, &model)), |point| {
+        let kind = &kinds[point.kind];
+        let kills = [KillPoint::AtCommit(format!("{} after", point.commit))];
+        let (report, mut problems) = run_kinds(std::slice::from_ref(kind), &kills, &model);
+        if let Some(report) = report {
+            let actions = guarantee_table::describe_restart(kind, &point.commit, &report);
+            problems.extend(guarantee_table::find_undocumented_restart(kind, point.number, &actions));
+        }
+        problems
+    });
+    assert_no_problems(&problems.concat(), &model);
+}
+
+#[test]
+fn x02_x04_x07_host_killed_before_each_label_without_lock_files_and_with_few_turns() {
+    let model = scripted_model::start();
+    let kinds = script::turn_kinds();
+    let problems = map_parallel(&first_of_each_label(commit_points(&kinds, &model)), |point| {
+        let kinds = std::slice::from_ref(&kinds[point.kind]);
+        let script = TrialScript { is_constrained: true, ..TrialScript::from_kinds(kinds) };
+        run_script(&script, &[KillPoint::AtCommit(format!("{} before", point.commit))], &model).1
+    });
+    assert_no_problems(&problems.concat(), &model);
+}
+
+#[test]
+fn g02_g06_x10_operator_command_killed_at_its_commit_is_complete_or_not_made() {
+    let model = scripted_model::start();
+    let (section, problems) = operator_commands::render_section(&model);
+    assert_no_problems(&problems, &model);
+    guarantee_table::assert_documented(&section);
+}
+
+#[test]
+#[ignore = "takes minutes; `make soak` runs it"]
+fn x01_x02_x03_soak_host_killed_at_every_commit_keeps_guarantees() {
     let model = scripted_model::start();
     let kinds = script::turn_kinds();
     let points = commit_points(&kinds, &model);
@@ -126,54 +179,62 @@ fn x01_x02_x03_a09_g02_g06_g10_p13_host_killed_at_any_commit_keeps_guarantees() 
     guarantee_table::compare_with_docs(&table);
 }
 
-#[test]
-fn x02_a09_host_killed_again_during_recovery_keeps_guarantees() {
-    let model = scripted_model::start();
-    let kinds = script::turn_kinds();
-    let points = commit_points(&kinds, &model);
-    // Kills after which recovery has most to do: work to resume, and work to abandon.
-    let last_end =
-        |kind| points.iter().rfind(|point: &&CommitPoint| point.kind == kind && point.commit.contains("settle"));
-    let has_open_work = |point: &&CommitPoint| {
-        point.label().split('+').any(|fact| ["open-run", "take-in", "tool-call"].contains(&fact))
-    };
-    let first_kills = points.iter().filter(has_open_work).map(|point| (point, "after"));
-    let first_kills: Vec<(&CommitPoint, &str)> =
-        first_kills.chain((0..kinds.len()).filter_map(last_end).map(|point| (point, "before"))).collect();
-    let problems = map_parallel(&first_kills, |(point, moment)| {
+/// Kills a host at each first kill, and again at the first commits of the recovery.
+fn kill_during_recovery(
+    kinds: &[TurnKind],
+    first_kills: &[(&CommitPoint, &str)],
+    model: &ScriptedModel,
+) -> Vec<String> {
+    let problems = map_parallel(first_kills, |(point, moment)| {
         let kind = std::slice::from_ref(&kinds[point.kind]);
         let first = KillPoint::AtCommit(format!("{} {moment}", point.commit));
-        let (report, mut problems) = run_kinds(kind, std::slice::from_ref(&first), &model);
+        let (report, mut problems) = run_kinds(kind, std::slice::from_ref(&first), model);
         let recovery_commits = report.and_then(|report| report.commits.get(1).cloned()).unwrap_or_default();
         // A commit that only takes a lease changes nothing else.
         let recovery_commits = recovery_commits.into_iter().filter(|commit| !commit.starts_with("lease#"));
         for commit in recovery_commits.take(MAX_RECOVERY_COMMITS) {
             let kills = [first.clone(), KillPoint::AtCommit(format!("{commit} after"))];
-            problems.extend(run_kinds(kind, &kills, &model).1);
+            problems.extend(run_kinds(kind, &kills, model).1);
         }
         problems
     });
-    assert_no_problems(&problems.concat(), &model);
+    problems.concat()
+}
+
+impl CommitPoint {
+    /// True if the run goes on after this commit, so that recovery has work to resume or to abandon.
+    fn leaves_open_work(&self) -> bool {
+        self.label().split('+').any(|fact| ["open-run", "take-in", "tool-call"].contains(&fact))
+    }
 }
 
 #[test]
-fn x02_x04_x07_host_killed_without_lock_files_and_with_few_turns_keeps_guarantees() {
+fn x02_a09_host_killed_again_during_recovery_of_a_tool_call_keeps_guarantees() {
     let model = scripted_model::start();
     let kinds = script::turn_kinds();
-    let mut points = commit_points(&kinds, &model);
-    // Each label once: the other test covers every commit.
-    let mut labels = std::collections::BTreeSet::new();
-    points.retain(|point| labels.insert(point.label().to_owned()));
-    let problems = map_parallel(&points, |point| {
-        let kinds = std::slice::from_ref(&kinds[point.kind]);
-        let script = TrialScript { is_constrained: true, ..TrialScript::from_kinds(kinds) };
-        run_script(&script, &[KillPoint::AtCommit(format!("{} after", point.commit))], &model).1
-    });
-    assert_no_problems(&problems.concat(), &model);
+    let kind = kinds.iter().position(|kind| kind.title == "A tool call").expect("the kind with one tool call");
+    let points = commit_points(&kinds[kind..=kind], &model);
+    let point = points.iter().rfind(|point| point.leaves_open_work()).expect("the commit of the tool call");
+    assert_no_problems(&kill_during_recovery(&kinds[kind..=kind], &[(point, "after")], &model), &model);
 }
 
 #[test]
-fn x02_host_killed_at_random_moments_keeps_guarantees() {
+#[ignore = "takes minutes; `make soak` runs it"]
+fn x02_a09_soak_host_killed_again_during_recovery_keeps_guarantees() {
+    let model = scripted_model::start();
+    let kinds = script::turn_kinds();
+    let points = commit_points(&kinds, &model);
+    let last_end =
+        |kind| points.iter().rfind(|point: &&CommitPoint| point.kind == kind && point.commit.contains("settle"));
+    let open = points.iter().filter(|point| point.leaves_open_work()).map(|point| (point, "after"));
+    let first_kills: Vec<(&CommitPoint, &str)> =
+        open.chain((0..kinds.len()).filter_map(last_end).map(|point| (point, "before"))).collect();
+    assert_no_problems(&kill_during_recovery(&kinds, &first_kills, &model), &model);
+}
+
+#[test]
+#[ignore = "takes minutes; `make soak` runs it"]
+fn x02_soak_host_killed_at_random_moments_keeps_guarantees() {
     let model = scripted_model::start();
     let (replacing_agent, with_agent): (Vec<TurnKind>, Vec<TurnKind>) =
         script::turn_kinds().into_iter().partition(|kind| kind.replaces_agent);

@@ -34,7 +34,7 @@ fn x02_x07_killed_host_with_changed_files_reports_every_loss() {
 
 #[test]
 #[ignore = "takes minutes; `make soak` runs it"]
-fn long_soak() {
+fn x02_x07_soak_kills_and_changed_files() {
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let seed = env_number("SOAK_SEED").unwrap_or_else(|| u64::from(clock.subsec_nanos()));
     let kills = env_number("SOAK_KILLS").and_then(|kills| usize::try_from(kills).ok()).unwrap_or(LONG_RUN_KILLS);
