@@ -133,8 +133,10 @@ impl Drop for StoppableProcess {
 fn a04_command_that_ended_while_its_host_was_stopped_did_not_time_out() {
     const BASH_TIMEOUT: Duration = Duration::from_secs(2);
     let fixture = CliFixture::new();
-    // The command stops its host itself, so it cannot have timed out by then.
-    let command = "kill -STOP $PPID; echo $$ > pid; echo finished";
+    // The command stops its host itself, so it cannot have timed out by then. A thread that still runs
+    // could reap the command, so the command ends only when every thread has stopped.
+    let command = "kill -STOP $PPID; while grep -h ^State /proc/$PPID/task/*/status | grep -qv T; do :; done; \
+                   echo $$ > pid; echo finished";
     let text = format!("[[tool:bash cmd=\"{command}\" timeout_seconds={}]]", BASH_TIMEOUT.as_secs());
     let mut host = fixture.command(&["run", &text]);
     let host = StoppableProcess(Some(host.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()));
