@@ -164,7 +164,7 @@ async fn a08_a_model_cannot_choose_the_model() {
     conversation.send_message("go").await;
     conversation.send_message("who are you?").await;
     let requests = model.requests();
-    assert!(tool_replies(&requests[1])[0].contains("only a person can choose"), "{:?}", tool_replies(&requests[1]));
+    assert!(tool_replies(&requests[1])[0].contains("there is no tool model"), "{:?}", tool_replies(&requests[1]));
     let models: Vec<&str> = requests.iter().map(|request| request["model"].as_str().unwrap()).collect();
     assert_eq!(models, ["scripted"; 3]);
 }
