@@ -31,7 +31,7 @@ pub enum EventLogRow {
         /// Run that settled the event.
         run_id: Option<RunId>,
     },
-    /// Message that answers an event, and its delivery status.
+    /// Message of the event's turn, and its delivery status.
     Delivery(Box<OutboxRecord>),
     /// Tool calls and results, commands, platform actions, handoffs, dispatched messages, errors.
     Activity(Entry),

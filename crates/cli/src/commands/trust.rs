@@ -19,7 +19,7 @@ use crate::{CommandError, builder, home};
 #[derive(Args)]
 pub(crate) struct TrustArgs {
     /// Workspace to trust [default: that of --workspace, or the current directory]
-    #[arg(value_name = "DIR", conflicts_with = "workspace")]
+    #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
     #[command(flatten)]
     workspace: WorkspaceFlag,
@@ -37,7 +37,7 @@ pub(crate) struct TrustArgs {
 #[derive(Args)]
 pub(crate) struct UntrustArgs {
     /// Workspace to stop trusting [default: that of --workspace, or the current directory]
-    #[arg(value_name = "DIR", conflicts_with = "workspace")]
+    #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
     #[command(flatten)]
     workspace: WorkspaceFlag,
@@ -52,7 +52,7 @@ pub(crate) fn trust(arguments: TrustArgs) -> Result<(), CommandError> {
         let home = ConfigSources::from_process(Path::new("."))?.home;
         return list_trusted(&TrustRecord::load(&home)?, arguments.json);
     }
-    let dir = arguments.dir.or(arguments.workspace.path);
+    let dir = choose_dir(arguments.dir, arguments.workspace)?;
     if arguments.remove {
         return remove_trust(dir.as_deref(), arguments.json);
     }
@@ -64,8 +64,18 @@ pub(crate) fn trust(arguments: TrustArgs) -> Result<(), CommandError> {
 
 /// Removes the trust of a workspace.
 pub(crate) fn untrust(arguments: UntrustArgs) -> Result<(), CommandError> {
-    let dir = arguments.dir.or(arguments.workspace.path);
+    let dir = choose_dir(arguments.dir, arguments.workspace)?;
     remove_trust(dir.as_deref(), arguments.json)
+}
+
+/// Directory that a command names, as its argument or with `--workspace`. Both together are refused: clap does not detect the
+/// conflict if `--workspace` precedes the command.
+fn choose_dir(dir: Option<PathBuf>, workspace: WorkspaceFlag) -> Result<Option<PathBuf>, CommandError> {
+    if dir.is_some() && workspace.path.is_some() {
+        let message = "give the workspace as DIR or with --workspace, not both";
+        return Err(CommandError::new(ErrorCode::Usage, message));
+    }
+    Ok(dir.or(workspace.path))
 }
 
 /// Removes the trust of a workspace, which need not exist any more. The default is the current directory.

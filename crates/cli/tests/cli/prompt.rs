@@ -178,6 +178,7 @@ fn a06_trust_and_untrust_act_on_the_workspace_of_the_global_option() {
     assert_eq!(fixture.capstan(&["trust", "--remove", "--workspace", &own]).data(), format!("not trusted: {own}\n"));
     for command in ["trust", "untrust"] {
         fixture.capstan(&[command, &own, "-w", &other]).refused("usage", 2);
+        fixture.capstan(&["-w", &other, command, &own]).refused("usage", 2);
     }
     assert_eq!(fixture.capstan(&["trust", "--list"]).data(), "");
 }
