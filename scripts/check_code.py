@@ -187,6 +187,18 @@ def find_unknown_rows(findings):
                     findings["unknown_rows"].append(f"{path.relative_to(ROOT)}: {row}")
 
 
+def find_untested_rows(findings):
+    """Rows of docs/requirements.md that are marked proven or partly, and that no test cites in its name."""
+    cited = set()
+    for path in rust_files():
+        for test in re.findall(r"fn ((?:[acdghkoptx]\d{1,2}_)+)\w*\(", path.read_text()):
+            cited |= set(re.findall(r"([a-z]\d{1,2})_", test))
+    rows = re.findall(r"^\| ([A-Z])(\d+) \|.*\| ([^|]*) \|$", (ROOT / "docs" / "requirements.md").read_text(), re.M)
+    for letter, number, state in rows:
+        if state.startswith(("proven", "partly")) and f"{letter.lower()}{int(number):02d}" not in cited:
+            findings["untested_rows"].append(f"{letter}{number}: {state}")
+
+
 def find_spread_impls(findings):
     files = collections.defaultdict(set)
     for path in sorted((ROOT / "crates").glob("*/src/**/*.rs")):
@@ -222,7 +234,7 @@ def find_spread_tests(findings):
 
 CHECKS = (
     "doc_openings banned_words long_test_names one_word_types participle_types types_defined_twice "
-    "constants_defined_three_times module_cycles crate_cycles unknown_rows spread_impls stale_paths spread_tests"
+    "constants_defined_three_times module_cycles crate_cycles unknown_rows untested_rows spread_impls stale_paths spread_tests"
 ).split()
 
 
@@ -232,6 +244,7 @@ def main():
     find_module_cycles(findings)
     find_crate_cycles(findings)
     find_unknown_rows(findings)
+    find_untested_rows(findings)
     find_spread_impls(findings)
     find_stale_paths(findings)
     find_spread_tests(findings)

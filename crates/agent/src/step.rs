@@ -53,7 +53,7 @@ impl RunProgress {
 }
 
 impl ModelStep {
-    /// Calls the model with the current view. If the request exceeds the model's context window, the context is reset,
+    /// Calls the model with the current view. If the request exceeds the token limit of the model, the context is reset,
     /// once.
     pub(crate) async fn start(
         handle: &RunHandle,
@@ -127,7 +127,7 @@ impl ModelStep {
     }
 }
 
-/// Resets the context after a request that exceeded the model's context window. Returns the error that ends the run if
+/// Resets the context after a request that exceeded the token limit of the model. Returns the error that ends the run if
 /// the error is a different one, the context was reset before, or the tape is read-only.
 async fn reset_context(
     handle: &RunHandle,
@@ -155,7 +155,7 @@ async fn reset_context(
     }
 }
 
-/// Returns true if the request exceeded the model's context window.
+/// Returns true if the request exceeded the token limit of the model.
 fn is_context_overflow(error: &ApiError) -> bool {
     error.cause.as_ref().is_some_and(|cause| *cause == ErrorCode::ModelContextOverflow)
 }

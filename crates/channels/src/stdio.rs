@@ -24,12 +24,12 @@ use capstan_hooks::contracts::{Channel, ChannelCapabilities, ChannelError, Chann
 use capstan_protocol::{ChannelName, OutboundMessage, StreamEvent};
 use tokio_util::sync::CancellationToken;
 
-use output_queue::{OutputQueue, OutputReader, ReaderGone};
+use output_queue::{OutputClosed, OutputPeer, OutputQueue};
 use pending_request::PendingRequest;
 use request_loop::RequestLoop;
 
-/// Time without progress, after the channel was stopped, after which the reader of the output counts as gone.
-const STALLED_READER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Once the channel is stopped, an output that makes no progress for this long counts as closed.
+const STALLED_OUTPUT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Options of the channel.
 #[derive(Debug, Clone, Copy)]
@@ -86,21 +86,21 @@ impl StdioChannel {
         lock(&self.inner.output).clone().ok_or_else(|| permanent_error("the channel stdio is not running"))
     }
 
-    /// Waits for a write. The caller may read slowly, but not after the channel was stopped, because that would delay the
-    /// exit of the process.
+    /// Waits for a write. The program that reads the output may be slow, but once the channel is stopped a stalled one is
+    /// abandoned, because it would delay the exit.
     async fn wait_until_written<E: Into<ChannelError>>(
         &self,
-        reader: &OutputReader,
+        peer: &OutputPeer,
         written: impl Future<Output = Result<(), E>>,
     ) -> Result<(), ChannelError> {
         let stalled = async {
             self.inner.stopped.cancelled().await;
-            reader.wait_until_stalled(STALLED_READER_TIMEOUT).await
+            peer.wait_until_stalled(STALLED_OUTPUT_TIMEOUT).await
         };
         tokio::select! {
             biased;
             written = written => written.map_err(Into::into),
-            gone = reader.wait_until_gone() => Err(gone.into()),
+            closed = peer.wait_until_closed() => Err(closed.into()),
             stalled = stalled => Err(stalled.into()),
         }
     }
@@ -116,16 +116,16 @@ fn permanent_error(message: impl Into<String>) -> ChannelError {
 
 fn output_error(error: &io::Error) -> ChannelError {
     match error.kind() {
-        io::ErrorKind::BrokenPipe => ReaderGone::Closed.into(),
+        io::ErrorKind::BrokenPipe => OutputClosed::ByPeer.into(),
         _ => permanent_error(format!("cannot write to standard output: {error}")),
     }
 }
 
-impl From<ReaderGone> for ChannelError {
-    fn from(gone: ReaderGone) -> Self {
-        permanent_error(match gone {
-            ReaderGone::Closed => "standard output is closed",
-            ReaderGone::Stalled => "standard output is not being read",
+impl From<OutputClosed> for ChannelError {
+    fn from(closed: OutputClosed) -> Self {
+        permanent_error(match closed {
+            OutputClosed::ByPeer => "standard output is closed",
+            OutputClosed::Stalled => "standard output is not being read",
         })
     }
 }
@@ -145,15 +145,15 @@ impl Channel for StdioChannel {
             lock(&self.inner.streams).take().ok_or_else(|| permanent_error("the channel stdio was already started"))?;
         let (output, written) = OutputQueue::open(streams.output);
         *lock(&self.inner.output) = Some(output.clone());
-        let lines = line_reader::spawn_reader(streams.input, self.inner.options.max_line_bytes);
+        let lines = line_reader::spawn_line_reader(streams.input, self.inner.options.max_line_bytes);
         let stopped = self.inner.stopped.clone();
-        let reader = output.reader().clone();
-        let read = RequestLoop::new(gateway, output, stopped).run(lines).await;
+        let peer = output.peer().clone();
+        let input_end = RequestLoop::new(gateway, output, stopped).run(lines).await;
         // The last sender is dropped here, so the writer ends after the queued lines.
         lock(&self.inner.output).take();
-        let written = async { written.await.map_err(|error| output_error(&error)) };
-        let flushed = self.wait_until_written(&reader, written).await;
-        read.map_err(|error| permanent_error(format!("cannot read standard input: {error}"))).and(flushed)
+        let flush = async { written.await.map_err(|error| output_error(&error)) };
+        let flushed = self.wait_until_written(&peer, flush).await;
+        input_end.map_err(|error| permanent_error(format!("cannot read standard input: {error}"))).and(flushed)
     }
 
     async fn stop(&self) -> Result<(), ChannelError> {
@@ -165,14 +165,14 @@ impl Channel for StdioChannel {
     /// channel.
     async fn send(&self, message: &OutboundMessage) -> Result<(), ChannelError> {
         let output = self.output()?;
-        self.wait_until_written(output.reader(), output.print_and_wait(&output_line::MessageLine::from(message))).await
+        self.wait_until_written(output.peer(), output.print_and_wait(&output_line::MessageLine::from(message))).await
     }
 
     async fn reply(&self, reply: &ChannelReply) -> Result<(), ChannelError> {
         let request = PendingRequest::from_event(&reply.event);
         let line = output_line::OutcomeLine::new(reply, request.as_deref());
         let output = self.output()?;
-        let printed = self.wait_until_written(output.reader(), output.print_and_wait(&line)).await;
+        let printed = self.wait_until_written(output.peer(), output.print_and_wait(&line)).await;
         if let Some(request) = request {
             request.release();
         }
@@ -184,7 +184,7 @@ impl Channel for StdioChannel {
         let error = output_line::LineError::new(reason.code, &reason.message);
         let line = output_line::DelayedLine::new(event, request.as_deref(), error);
         let output = self.output()?;
-        self.wait_until_written(output.reader(), output.print(&line)).await
+        self.wait_until_written(output.peer(), output.print(&line)).await
     }
 
     async fn on_stream_event(&self, event: &StreamEvent, message: &InboundEvent) -> Result<(), ChannelError> {
@@ -193,7 +193,7 @@ impl Channel for StdioChannel {
             Some(request) => {
                 let line = output_line::StreamEventLine::new(event, message, &request);
                 let output = self.output()?;
-                self.wait_until_written(output.reader(), output.print(&line)).await
+                self.wait_until_written(output.peer(), output.print(&line)).await
             }
         }
     }

@@ -66,11 +66,11 @@ enum RootCommand {
     Runners(WorkspaceCommand<runners::RunnersCommand>),
     /// Inspect and cancel runs
     Runs(WorkspaceCommand<runs::RunsCommand>),
-    /// List messages that were not sent, and send or drop them
+    /// List, resend and drop held and undelivered messages
     Outbox(WorkspaceCommand<outbox::OutboxCommand>),
     /// Inspect and edit the stored state of runners
     State(WorkspaceCommand<state::StateCommand>),
-    /// Back up and migrate the store
+    /// Back up, restore, migrate and roll back the database
     Store(WorkspaceCommand<store::StoreCommand>),
     /// List the hooks, their aggregation, and their implementations in call order
     Hooks(hooks::HooksArgs),
@@ -293,7 +293,7 @@ async fn execute(capstan: &Arc<Capstan>, command: RootCommand) -> Result<(), Com
             config::run(&CommandContext::load(capstan, &arguments.workspace)?, &arguments.command)
         }
         RootCommand::Trust(arguments) => trust::trust(arguments),
-        RootCommand::Untrust(arguments) => trust::untrust(&arguments),
+        RootCommand::Untrust(arguments) => trust::untrust(arguments),
     }
 }
 

@@ -1,8 +1,8 @@
-//! Process 1 of a container: runs the command in a child process, and reaps orphans.
+//! Process 1 of a container: runs the host in a child process, forwards signals to it, and reaps orphans.
 //!
 //! Orphaned processes become children of process 1, which has to wait for them; otherwise they stay in the process table as
-//! zombies. The host must not do that itself: a wait for any child would take the exit status of a command away from the
-//! tool that waits for it. So process 1 does nothing else, like `tini`.
+//! zombies. The host must not reap them itself: waiting for any child would take the exit status of a command away from the
+//! tool that runs it.
 
 use std::io;
 use std::process::{Command, ExitCode};

@@ -14,13 +14,15 @@ use serde_json::Value;
 
 use crate::channel::PlatformChannel;
 use crate::state_runner::StateRunner;
-use crate::tools::{self, wait_for_gate};
+use crate::tools::{self, wait_for_barrier};
 use crate::trial_dir::TrialDir;
 
 /// Metadata key of an event with its admission mode.
 pub const ADMISSION_KEY: &str = "admission";
-/// Metadata key of an event with the gate its turn waits at first.
+/// Metadata key of an event: key of the barrier at which its turn waits before anything else.
 pub const WAITS_AT_KEY: &str = "waits_at";
+/// Name under which an effect that the host does not see is recorded, and the task of a prompt that requests one.
+pub const UNSEEN_EFFECT: &str = "unseen-effect";
 /// Marker of a message that must not be answered.
 pub const SILENT_MARKER: &str = "[hush]";
 
@@ -28,7 +30,7 @@ pub const SILENT_MARKER: &str = "[hush]";
 pub struct CrashPlugin {
     /// Directory shared with the test.
     pub trial_dir: TrialDir,
-    /// Answer in place of the agent, with effects that the host does not see.
+    /// The plugin answers in place of the agent, with effects that the host does not see.
     pub replaces_agent: bool,
 }
 
@@ -65,7 +67,7 @@ impl Plugin for CrashPlugin {
             let trial_dir = trial_dir.clone();
             async move {
                 if let Some(key) = message.metadata.get(WAITS_AT_KEY).and_then(Value::as_str) {
-                    wait_for_gate(&trial_dir, key).await;
+                    wait_for_barrier(&trial_dir, key).await;
                 }
                 Ok(None)
             }
@@ -75,25 +77,25 @@ impl Plugin for CrashPlugin {
         });
         if self.replaces_agent {
             let trial_dir = self.trial_dir.clone();
-            hooks.on(RunModel, move |prompt: PromptContent| run_stand_in(trial_dir.clone(), prompt.text()));
+            hooks.on(RunModel, move |prompt: PromptContent| run_unseen_effects(trial_dir.clone(), prompt.text()));
         }
         Ok(())
     }
 }
 
-/// Executes the tasks `[own KEY]` and `[own-watch KEY]` of the prompt, bypassing the host.
-async fn run_stand_in(trial_dir: TrialDir, prompt: String) -> Result<Option<String>, BoxError> {
+/// Executes the tasks `[unseen-effect KEY]` and `[unseen-effect-and-wait KEY]` of the prompt, bypassing the host.
+async fn run_unseen_effects(trial_dir: TrialDir, prompt: String) -> Result<Option<String>, BoxError> {
     let mut has_run = false;
     for task in prompt.split('[').filter_map(|text| text.split_once(']')).map(|(task, _)| task) {
         match task.split_once(' ') {
-            Some(("own", key)) => trial_dir.record_execution("own", key)?,
-            Some(("own-watch", key)) => {
-                trial_dir.record_execution("own", key)?;
-                wait_for_gate(&trial_dir, key).await;
+            Some((UNSEEN_EFFECT, key)) => trial_dir.record_execution(UNSEEN_EFFECT, key)?,
+            Some(("unseen-effect-and-wait", key)) => {
+                trial_dir.record_execution(UNSEEN_EFFECT, key)?;
+                wait_for_barrier(&trial_dir, key).await;
             }
             _ => continue,
         }
         has_run = true;
     }
-    Ok(has_run.then(|| format!("Done by myself: {prompt}")))
+    Ok(has_run.then(|| format!("Done without the host: {prompt}")))
 }

@@ -56,9 +56,9 @@ impl TrialDir {
         self.root.join("executions")
     }
 
-    /// Returns the file whose existence opens a gate.
-    pub fn gate_file(&self, key: &str) -> PathBuf {
-        self.root.join(format!("gate-{key}"))
+    /// Returns the file whose existence opens a barrier.
+    pub fn barrier_file(&self, key: &str) -> PathBuf {
+        self.root.join(format!("barrier-{key}"))
     }
 
     /// Records an execution on disk before it happens.

@@ -8,7 +8,7 @@ use capstan_protocol::{ChannelName, ChatId};
 use capstan_tape::OutboxId;
 use tokio::sync::watch;
 
-use super::event_delivery::{CallerReceipt, OutboxRow};
+use super::event_delivery::{LocalCallerReceipt, OutboxRow};
 
 /// Maximum number of jobs queued for one chat. A session with further messages waits (backpressure).
 pub(crate) const MAX_QUEUED_JOBS: usize = 64;
@@ -81,9 +81,9 @@ pub enum QueueOverflow {
 /// Delivery to one chat.
 pub(crate) enum DeliveryJob {
     /// A message, until its fate is known.
-    Send { row: OutboxRow, receipt: Option<CallerReceipt> },
+    Send { row: OutboxRow, receipt: Option<LocalCallerReceipt> },
     /// The reply to a waiting caller, attempted once.
-    Reply { reply: Box<ChannelReply>, rows: Vec<OutboxRow>, receipt: CallerReceipt, is_caller_disconnected: bool },
+    Reply { reply: Box<ChannelReply>, rows: Vec<OutboxRow>, receipt: LocalCallerReceipt, is_caller_disconnected: bool },
 }
 
 impl DeliveryJob {

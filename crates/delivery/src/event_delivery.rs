@@ -64,8 +64,9 @@ impl OutboxRow {
         Self { may_have_been_sent, waiting_since: requested_at, ..Self::from_orphaned(record) }
     }
 
-    /// A message that a caller did not receive, or that a dead process owned and may have delivered.
-    pub fn from_unclaimed(record: OutboxRecord) -> Self {
+    /// A message that is returned to a caller that repeats the event: no caller received it, or a dead process owned it and
+    /// may have delivered it.
+    pub fn from_returned(record: OutboxRecord) -> Self {
         let may_have_been_sent = matches!(record.status, OutboxStatus::Waiting { .. });
         Self { may_have_been_sent, ..Self::from_orphaned(record) }
     }
@@ -80,33 +81,33 @@ pub struct EventDelivery {
     pub rows: Vec<OutboxRow>,
     /// The waiting caller has disconnected.
     pub is_caller_disconnected: bool,
-    /// Receipt for a caller inside this process.
-    pub receipt: CallerReceipt,
+    /// Receipt for the local caller.
+    pub receipt: LocalCallerReceipt,
 }
 
-/// Reports undelivered messages to a caller inside this process, when the last clone is dropped: then every message of
-/// the event was attempted.
+/// Reports delivery errors to the local caller of an event when the last clone is dropped: by then the delivery of every
+/// message was attempted.
 #[derive(Clone)]
-pub struct CallerReceipt(Arc<PendingReceipt>);
+pub struct LocalCallerReceipt(Arc<PendingReceipt>);
 
 /// Receives the reasons of failed deliveries.
 type ReceiptCallback = Box<dyn FnOnce(Vec<String>) + Send>;
 
 struct PendingReceipt(Mutex<Option<(ReceiptCallback, Vec<String>)>>);
 
-impl CallerReceipt {
+impl LocalCallerReceipt {
     /// A receipt with a callback.
     pub fn new(callback: impl FnOnce(Vec<String>) + Send + 'static) -> Self {
         Self(Arc::new(PendingReceipt(Mutex::new(Some((Box::new(callback), Vec::new()))))))
     }
 
-    /// A receipt without a caller.
+    /// A receipt without a local caller.
     pub fn none() -> Self {
         Self(Arc::new(PendingReceipt(Mutex::new(None))))
     }
 
-    /// Records an undelivered message.
-    pub fn record_undelivered(&self, reason: &str) {
+    /// Adds a reason why a message has not been delivered so far.
+    pub fn add_delivery_error(&self, reason: &str) {
         if let Some((_, errors)) = self.0.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             errors.push(reason.to_owned());
         }

@@ -7,10 +7,10 @@ use capstan_protocol::RetryBackoff;
 /// Delay between polls for earlier messages.
 const ORDERING_POLL_BACKOFF: RetryBackoff =
     RetryBackoff { initial_delay: Duration::from_millis(20), max_delay: Duration::from_secs(1) };
-/// Time that a waiting caller of this process waits for messages of other processes.
+/// Time that a local caller waits for messages of other processes.
 const ORDERING_WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Reason reported to a waiting caller of this process when that time is over.
+/// Reason reported to a local caller when that time is over.
 pub(crate) const BEHIND_OTHERS_REASON: &str = "an earlier message to this chat is still to be sent by another process";
 
 /// Time that a chat has waited for messages of other processes.
@@ -29,7 +29,7 @@ impl OrderingWait {
         delay
     }
 
-    /// Returns true once a waiting caller should not wait any longer.
+    /// Returns true once a local caller should not wait any longer.
     pub(crate) fn is_overdue(&self) -> bool {
         self.total_wait > ORDERING_WAIT_TIMEOUT
     }

@@ -8,8 +8,9 @@
 //!
 //! # Invariants
 //!
-//! - Messages to one chat are sent in the order of their commits, across all processes of the workspace;
-//!   see [`ordering`](super::ordering).
+//! - Messages to one chat are sent in the order of their commits, across all processes of the workspace. Exceptions:
+//!   held and resent messages, and orphaned messages that no process here may deliver; see
+//!   [`ordering`](super::ordering).
 //! - A message whose earlier attempt may have succeeded is sent with a mark of a possible duplicate.
 //! - When the host stops, unsent messages stay in the store, and so do later messages to the same chats.
 //! - A panic or a hang of a channel affects only deliveries to the same chat.
@@ -28,7 +29,7 @@ use tokio_util::task::TaskTracker;
 
 use super::channel_directory::ChannelDirectory;
 use super::chat_queue::{ChatAddress, ChatQueues, DeliveryJob, DepthAccounting, MAX_QUEUED_JOBS, QueueOverflow};
-use super::event_delivery::{CallerReceipt, EventDelivery, OutboxRow};
+use super::event_delivery::{EventDelivery, LocalCallerReceipt, OutboxRow};
 use super::held_messages::{HELD_REASON, StalePolicy, hold_message};
 use super::isolated_channel::{CHANNEL_SEND_TIMEOUT, STREAM_EVENT_TIMEOUT, call_catching_panics, call_with_deadline};
 use super::media::{adapt_message, adapt_reply};
@@ -45,10 +46,10 @@ const RECORD_BACKOFF: RetryBackoff =
     RetryBackoff { initial_delay: Duration::from_millis(20), max_delay: Duration::from_secs(1) };
 
 /// Reason for not delivering a message whose waiting caller has disconnected.
-pub(crate) const CALLER_DISCONNECTED_REASON: &str = "the caller has disconnected";
+pub const CALLER_DISCONNECTED_REASON: &str = "the caller has disconnected";
 
-/// Reason for not delivering a message that its caller had not read when the abort token fired.
-const UNCLAIMED_REASON: &str = "the caller had not read it before the host stopped";
+/// Reason for giving up a reply that was not read before the host aborted.
+const CALLER_TOO_SLOW_REASON: &str = "the caller had not read it before the host stopped";
 
 /// Reason reported for a message that stays in the store because the host stops.
 const HOST_STOPPED_REASON: &str = "the host stopped before it could be sent";
@@ -114,11 +115,11 @@ impl Outbox {
     }
 
     /// Enqueues the delivery of an event: the reply to its waiting caller, with the messages to the caller's channel, and
-    /// every other message. Returns the chats that it goes to; callers that send more to them must
-    /// [wait for capacity](Self::wait_for_capacity) first.
+    /// every other message. Returns the chats of the delivery. A session that sends more messages to them must first
+    /// [wait for capacity](Self::wait_for_capacity).
     pub fn enqueue(&self, delivery: EventDelivery, overflow: QueueOverflow) -> Vec<ChatAddress> {
         let EventDelivery { mut reply, rows, is_caller_disconnected, receipt } = delivery;
-        let is_over =
+        let must_give_up =
             |chat: &ChatAddress| overflow == QueueOverflow::GiveUp && self.queues.subscribe_if_full(chat).is_some();
         // The caller waits at the source of the event, wherever the reply is sent.
         let channel = reply.event.source.clone();
@@ -132,8 +133,9 @@ impl Outbox {
             reply.messages.extend(own.iter().map(|row| row.message.clone()));
             let (reply, receipt) = (Box::new(reply), receipt.clone());
             let job = DeliveryJob::Reply { reply, rows: own, receipt, is_caller_disconnected };
-            // Exempt jobs are bounded by the number of waiting callers, each of which must get a reply.
-            let accounting = if is_over(&chat) { DepthAccounting::Exempt } else { DepthAccounting::Counted };
+            // A reply cannot be given up, so it is exempt from the depth instead. Exempt jobs are bounded by the number of
+            // waiting callers.
+            let accounting = if must_give_up(&chat) { DepthAccounting::Exempt } else { DepthAccounting::Counted };
             self.enqueue_job(chat.clone(), job, accounting);
             chats.push(chat);
         }
@@ -142,7 +144,7 @@ impl Outbox {
                 is_caller_disconnected && self.channels.has_waiting_caller(&row.message.channel);
             let (row, receipt) = (OutboxRow { is_caller_disconnected, ..row }, Some(receipt.clone()));
             let chat = ChatAddress::from_row(&row);
-            if is_over(&chat) {
+            if must_give_up(&chat) {
                 self.give_up_message(row, receipt);
             } else {
                 self.enqueue_job(chat.clone(), DeliveryJob::Send { row, receipt }, DepthAccounting::Counted);
@@ -218,20 +220,19 @@ impl Outbox {
         });
     }
 
-    /// Requeues a message and waits before the next poll. When the wait is overdue, a waiting caller of this process is
-    /// told that its message is undelivered so far.
+    /// Requeues a message and waits before the next poll. When the wait is overdue, the local caller gets a delivery error.
     async fn requeue_and_wait(
         &self,
         address: &ChatAddress,
         row: OutboxRow,
-        mut receipt: Option<CallerReceipt>,
+        mut receipt: Option<LocalCallerReceipt>,
         accounting: DepthAccounting,
         ordering: &mut OrderingWait,
     ) {
         if ordering.is_overdue()
             && let Some(receipt) = receipt.take()
         {
-            receipt.record_undelivered(BEHIND_OTHERS_REASON);
+            receipt.add_delivery_error(BEHIND_OTHERS_REASON);
         }
         self.queues.requeue(address, DeliveryJob::Send { row, receipt }, accounting);
         tokio::select! {
@@ -243,11 +244,11 @@ impl Outbox {
 
     /// Marks a message as undelivered, in a task of its own: the code that enqueues must not wait for the store. Later
     /// messages to the chat wait for the record.
-    fn give_up_message(&self, row: OutboxRow, receipt: Option<CallerReceipt>) {
+    fn give_up_message(&self, row: OutboxRow, receipt: Option<LocalCallerReceipt>) {
         let (channel, chat) = (&row.message.channel, &row.message.chat_id);
         tracing::warn!(%channel, %chat, reason = QUEUE_FULL_REASON, "gave up a message");
         if let Some(receipt) = &receipt {
-            receipt.record_undelivered(QUEUE_FULL_REASON);
+            receipt.add_delivery_error(QUEUE_FULL_REASON);
         }
         let (outbox, status) = (self.clone(), OutboxStatus::Undelivered { reason: QUEUE_FULL_REASON.to_owned() });
         self.options
@@ -261,7 +262,7 @@ impl Outbox {
         &self,
         reply: &ChannelReply,
         rows: Vec<OutboxRow>,
-        receipt: &CallerReceipt,
+        receipt: &LocalCallerReceipt,
         is_caller_disconnected: bool,
     ) {
         let result = match self.channels.get(&reply.event.source) {
@@ -271,7 +272,7 @@ impl Outbox {
                     let adapted = adapt_reply(reply, channel.capabilities(), &self.tapes).await;
                     channel.reply(&*adapted.map_err(|error| ChannelError::new(channel.name(), error.to_string()))?).await
                 }) => result,
-                () = self.options.abort_token.cancelled() => Err((UNCLAIMED_REASON.to_owned(), ChannelErrorKind::Permanent)),
+                () = self.options.abort_token.cancelled() => Err((CALLER_TOO_SLOW_REASON.to_owned(), ChannelErrorKind::Permanent)),
             },
             _ => Err((CALLER_DISCONNECTED_REASON.to_owned(), ChannelErrorKind::Permanent)),
         };
@@ -288,7 +289,7 @@ impl Outbox {
                     tracing::warn!(%channel, %reason, "cannot reply to a caller");
                 }
             }
-            receipt.record_undelivered(reason);
+            receipt.add_delivery_error(reason);
         }
         let delivery_result = |row: OutboxRow| {
             let status = match &result {
@@ -310,25 +311,26 @@ impl Outbox {
         }
     }
 
-    /// Returns true if no caller has received this message yet, so that a repeated event may return it.
-    pub fn is_unclaimed(&self, event: &Event, row: &OutboxRecord) -> bool {
-        let is_open = match &row.status {
+    /// Returns true if a caller that repeats the event may get this message: no caller has received it, and no live
+    /// process will send it.
+    pub fn may_return_to_caller(&self, event: &Event, row: &OutboxRecord) -> bool {
+        let is_unsent = match &row.status {
             OutboxStatus::Undelivered { .. } | OutboxStatus::Held { .. } | OutboxStatus::Acknowledged { .. } => true,
-            // The process that owned it has died.
+            // Only if the process that owned it has died.
             OutboxStatus::Waiting { .. } => self.options.owners.has_orphans_of(row.owner.as_deref()),
             OutboxStatus::Sent { .. } => false,
         };
-        is_open && row.message.channel == event.source && self.channels.has_waiting_caller(&event.source)
+        is_unsent && row.message.channel == event.source && self.channels.has_waiting_caller(&event.source)
     }
 
-    /// Sends one message, with retries until it is sent, given up or the host stops. A waiting caller of this process is
-    /// released after the first attempt.
-    async fn send_message(&self, address: &ChatAddress, mut row: OutboxRow, mut receipt: Option<CallerReceipt>) {
+    /// Sends one message, with retries until it is sent, given up or the host stops. A local caller is released after
+    /// the first attempt.
+    async fn send_message(&self, address: &ChatAddress, mut row: OutboxRow, mut receipt: Option<LocalCallerReceipt>) {
         loop {
             if self.options.stale_policy.is_stale(&row) {
                 let status = hold_message(&row, HELD_REASON);
                 if let Some(receipt) = &receipt {
-                    receipt.record_undelivered(HELD_REASON);
+                    receipt.add_delivery_error(HELD_REASON);
                 }
                 return self.record_deliveries_with_retry(vec![(row, status)], receipt).await;
             }
@@ -355,7 +357,7 @@ impl Outbox {
                 tracing::warn!(channel = %row.message.channel, %reason, "cannot deliver a message");
             }
             if let Some(receipt) = receipt.take() {
-                receipt.record_undelivered(&reason);
+                receipt.add_delivery_error(&reason);
             }
             row.attempts += 1;
             row.may_have_been_sent |= error_kind == ChannelErrorKind::Unknown;
@@ -411,12 +413,12 @@ impl Outbox {
         recorded.map(drop)
     }
 
-    /// Records delivery results, with retries until the host aborts: other processes wait for the records. A waiting
-    /// caller of this process is released after the first failed attempt.
+    /// Records delivery results, with retries until the host aborts: other processes wait for the records. A local
+    /// caller is released after the first failed attempt.
     async fn record_deliveries_with_retry(
         &self,
         results: Vec<(OutboxRow, OutboxStatus)>,
-        mut receipt: Option<CallerReceipt>,
+        mut receipt: Option<LocalCallerReceipt>,
     ) {
         let mut attempts: u32 = 0;
         loop {
@@ -433,9 +435,9 @@ impl Outbox {
     }
 }
 
-/// Reports to a waiting caller of this process that a message stays in the store for the next start.
-fn report_unsent(receipt: Option<CallerReceipt>) {
+/// Reports to a local caller that a message stays in the store for the next start.
+fn report_unsent(receipt: Option<LocalCallerReceipt>) {
     if let Some(receipt) = receipt {
-        receipt.record_undelivered(HOST_STOPPED_REASON);
+        receipt.add_delivery_error(HOST_STOPPED_REASON);
     }
 }

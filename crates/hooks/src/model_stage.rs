@@ -15,7 +15,7 @@ pub async fn run_model_stage(
     hooks: &HookRuntime,
     args: &RunModelArgs,
 ) -> Result<Option<HookDecision<EventStream>>, HookError> {
-    let plugins: Vec<PluginName> = hooks.registry().plugins_in_call_order().cloned().collect();
+    let plugins: Vec<PluginName> = hooks.registry().plugins_by_priority().cloned().collect();
     for plugin in plugins {
         if let Some(value) = hooks.call_plugin::<RunModelStream>(&plugin, args).await? {
             return Ok(Some(HookDecision { plugin, value }));

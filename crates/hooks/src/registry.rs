@@ -58,8 +58,7 @@ impl Registry {
         self.add(&PluginRegistration::register_builtin(plugin));
     }
 
-    /// Adds a plugin that has registered. A plugin that failed to, or repeats a name, is recorded as a load failure, which
-    /// is logged once for each registration.
+    /// Adds a registered plugin. If its registration failed or its name is taken, a load failure is recorded, and logged once.
     pub fn add(&mut self, registration: &PluginRegistration) {
         let identity = registration.identity();
         let contributions = if self.identity(&identity.name).is_some() {
@@ -89,8 +88,8 @@ impl Registry {
         &self.load_failures
     }
 
-    /// Plugins in call order: the last registered first.
-    pub fn plugins_in_call_order(&self) -> impl Iterator<Item = &PluginName> {
+    /// Plugins, the last registered first.
+    pub fn plugins_by_priority(&self) -> impl Iterator<Item = &PluginName> {
         self.plugins.iter().rev().map(|plugin| &plugin.name)
     }
 
@@ -126,7 +125,8 @@ impl Registry {
         if point.aggregation == HookAggregation::Folded { implementors.collect() } else { implementors.rev().collect() }
     }
 
-    /// Implementations of a point in call order.
+    /// Implementations of a point, the last registered first. That is the call order, except of folded hooks, which reverse
+    /// it.
     pub(crate) fn implementations<P: HookPoint>(&self) -> impl Iterator<Item = &HookImplementation<P>> {
         let contributions = self.contributions.get(&TypeId::of::<P>()).map(Vec::as_slice).unwrap_or_default();
         contributions.iter().rev().filter_map(|entry| entry.implementation.downcast_ref())

@@ -51,7 +51,7 @@ impl HookRuntime {
     /// Returns true if a plugin other than the built-in one implements the point.
     pub fn is_overridden<P: HookPoint>(&self) -> bool {
         // The built-in plugin registers first, and so comes last.
-        let builtin = self.registry().plugins_in_call_order().last();
+        let builtin = self.registry().plugins_by_priority().last();
         self.registry().implementations::<P>().any(|implementation| Some(&implementation.plugin) != builtin)
     }
 

@@ -17,7 +17,7 @@ mod tapes;
 #[expect(clippy::missing_panics_doc, reason = "a function of a test fixture panics on any failure")]
 pub mod testing;
 
-pub use capstan_delivery::{drop_request, request_revision, resend_request};
+pub use capstan_delivery::{CALLER_DISCONNECTED_REASON, drop_request, request_revision, resend_request};
 pub use capstan_hooks::SecretMasker;
 pub use capstan_runs::{
     ApiLimits, RefusedRunner, ResultLimits, RunLimits, RunnerRegistry, WorkspaceDir, model_call_log,

@@ -39,20 +39,20 @@ impl Default for FolderLimits {
 
 /// Files of a folder as a knowledge base, searched by full text.
 ///
-/// The first question indexes the folder in a temporary database. Every question sees the files as they are when it is asked:
-/// the folder is listed again, and files that changed are read again. Questions that wait at the same time share one listing.
+/// The first query indexes the folder in a temporary database. Every query sees the files as they are when it is made: the
+/// folder is listed again, and files that changed are read again. Queries that wait at the same time share one listing.
 ///
 /// Hidden files, files that `.gitignore` or `.ignore` files of the folder exclude, links, files that are not text and
-/// everything beyond the limits are skipped. An answer says how many were skipped and why, except for hidden and ignored
+/// everything beyond the limits are skipped. The result says how many were skipped and why, except for hidden and ignored
 /// ones.
 pub struct FolderKnowledge {
     base: KnowledgeBase,
     shared: Arc<SharedIndex>,
-    /// Held by the question that uses the index. The others wait without blocking a thread.
+    /// Held by the query that uses the index. The others wait without blocking a thread.
     permits: Arc<Semaphore>,
 }
 
-/// Index that questions share.
+/// Index that queries share.
 struct SharedIndex {
     index: Mutex<FolderIndex>,
     /// Number of refreshes that have begun.
@@ -60,8 +60,8 @@ struct SharedIndex {
 }
 
 impl SharedIndex {
-    /// Answers a question that was asked after `refreshes_before` refreshes had begun.
-    fn answer(
+    /// Executes a query that was made after `refreshes_before` refreshes had begun.
+    fn execute(
         &self,
         base: &str,
         query: &KnowledgeQuery,
@@ -83,7 +83,7 @@ impl SharedIndex {
             }
         }
         let passages = index.rank(query).map_err(|error| index_error(base, &error))?;
-        Ok(RetrievedPassages { passages, left_out: index.skipped() })
+        Ok(RetrievedPassages { passages, skipped: index.skipped() })
     }
 }
 
@@ -108,17 +108,17 @@ impl KnowledgeSource for FolderKnowledge {
         self.base.clone()
     }
 
-    async fn retrieve(&self, question: KnowledgeQuery) -> Result<RetrievedPassages, KnowledgeError> {
+    async fn retrieve(&self, query: KnowledgeQuery) -> Result<RetrievedPassages, KnowledgeError> {
         let refreshes_before = self.shared.refreshes.load(Ordering::SeqCst);
         // The semaphore is never closed. The caller has a deadline.
         let permit = Arc::clone(&self.permits).acquire_owned().await;
         let permit = permit.map_err(|error| KnowledgeError(error.to_string()))?;
         let (shared, base) = (Arc::clone(&self.shared), self.base.id.clone());
-        let answer = tokio::task::spawn_blocking(move || {
+        let result = tokio::task::spawn_blocking(move || {
             // Released when the work is done, also if the caller has given up.
             let _permit = permit;
-            shared.answer(&base, &question, refreshes_before)
+            shared.execute(&base, &query, refreshes_before)
         });
-        answer.await.unwrap_or_else(|_| Err(KnowledgeError("it crashed".to_owned())))
+        result.await.unwrap_or_else(|_| Err(KnowledgeError("it crashed".to_owned())))
     }
 }

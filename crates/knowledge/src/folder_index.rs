@@ -29,7 +29,7 @@ pub(crate) struct FolderIndex {
     path: PathBuf,
     excluded: Vec<PathBuf>,
     limits: FolderLimits,
-    /// `None` before the first question, and after an error.
+    /// `None` before the first query, and after an error.
     indexed: Option<IndexedFolder>,
     /// Files skipped by the last refresh.
     skipped: SkippedFiles,
@@ -98,7 +98,7 @@ impl FolderIndex {
         Ok(self.skipped().filter(|_| self.skipped != previously_skipped && self.skipped.should_warn()))
     }
 
-    /// Passages for a question as of the last refresh.
+    /// Passages for a query as of the last refresh.
     pub(crate) fn rank(&self, query: &KnowledgeQuery) -> rusqlite::Result<Vec<KnowledgePassage>> {
         let Some(IndexedFolder { index, files }) = &self.indexed else { return Ok(Vec::new()) };
         let names = files.iter().filter_map(|(name, file)| Some((file.passages?.0, name.as_str())));

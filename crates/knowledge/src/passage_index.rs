@@ -4,7 +4,7 @@
 //!
 //! Passages are ranked by BM25 with the usual parameters and the inverse document frequency `ln(1 + (N - n + 0.5) / (n + 0.5))`,
 //! which is positive for every word. The built-in `bm25()` of FTS5 uses `ln((N - n + 0.5) / (n + 0.5))` and counts words that
-//! half of the passages have for almost nothing: in a small folder a passage with two words of a question would come after
+//! half of the passages have for almost nothing: in a small folder a passage with two words of a query would come after
 //! one with a single rare word. Term frequencies are therefore read from the index with `fts5vocab`.
 //!
 //! # Storage
@@ -20,7 +20,7 @@ use rusqlite::{Connection, OptionalExtension as _, Result, params};
 use crate::passages::split_passages;
 use crate::tokenizer::TermList;
 
-/// Maximum number of different terms of a question.
+/// Maximum number of different terms of a query.
 const MAX_QUERY_TERMS: usize = 64;
 /// BM25 parameter k1: saturation of repeated terms.
 const BM25_SATURATION: f64 = 1.2;
@@ -59,7 +59,7 @@ pub(crate) struct PassageTotals {
     terms: u64,
 }
 
-/// Passage that has terms of a question.
+/// Passage that has terms of a query.
 struct PassageHit {
     passage: i64,
     file: FileNumber,
@@ -119,19 +119,19 @@ impl PassageIndex {
         Ok(())
     }
 
-    /// Passages that have terms of a question, the best first, without the first `offset` of them. Passages with equal
+    /// Passages that have terms of a query, the best first, without the first `offset` of them. Passages with equal
     /// scores are in the order of `files`, and within a file in the order of the text.
     pub(crate) fn rank<'a>(
         &self,
         files: impl Iterator<Item = (FileNumber, &'a str)>,
-        question: &str,
+        query: &str,
         offset: usize,
         limit: usize,
     ) -> Result<Vec<KnowledgePassage>> {
         let names: HashMap<FileNumber, (usize, &str)> =
             files.enumerate().map(|(order, (file, name))| (file, (order, name))).collect();
         let order = |hit: &PassageHit| names.get(&hit.file).map(|(order, _)| *order);
-        let mut hits = self.score(question)?;
+        let mut hits = self.score(query)?;
         hits.sort_unstable_by(|one, other| {
             let by_score = other.score.total_cmp(&one.score);
             by_score.then_with(|| order(one).cmp(&order(other))).then_with(|| one.passage.cmp(&other.passage))
@@ -159,19 +159,19 @@ impl PassageIndex {
             .optional()
     }
 
-    /// Scores all passages that have at least one term of a question.
-    fn score(&self, question: &str) -> Result<Vec<PassageHit>> {
-        let question = TermList::tokenize(question);
-        let mut asked: Vec<&str> = Vec::new();
-        for term in question.iter() {
-            if asked.len() < MAX_QUERY_TERMS && !asked.contains(&term) {
-                asked.push(term);
+    /// Scores all passages that have at least one term of a query.
+    fn score(&self, query: &str) -> Result<Vec<PassageHit>> {
+        let query = TermList::tokenize(query);
+        let mut terms: Vec<&str> = Vec::new();
+        for term in query.iter() {
+            if terms.len() < MAX_QUERY_TERMS && !terms.contains(&term) {
+                terms.push(term);
             }
         }
         let passage_count = to_f64(self.totals.passages);
         let average_length = (to_f64(self.totals.terms) / passage_count.max(1.0)).max(1.0);
         let mut hits: HashMap<i64, PassageHit> = HashMap::new();
-        for term in asked {
+        for term in terms {
             let frequencies = self.term_frequencies(term)?;
             let weight = inverse_document_frequency(to_f64(frequencies.len() as u64), passage_count);
             for TermFrequency { passage, file, length, count } in frequencies {
@@ -239,18 +239,18 @@ mod tests {
             Self { index, files }
         }
 
-        fn rank(&self, question: &str, offset: usize, limit: usize) -> Vec<KnowledgePassage> {
+        fn rank(&self, query: &str, offset: usize, limit: usize) -> Vec<KnowledgePassage> {
             let names = self.files.iter().map(|(file, _, name)| (*file, name.as_str()));
-            self.index.rank(names, question, offset, limit).unwrap()
+            self.index.rank(names, query, offset, limit).unwrap()
         }
 
-        fn sources(&self, question: &str) -> Vec<String> {
-            self.rank(question, 0, 10).into_iter().map(|passage| passage.source).collect()
+        fn sources(&self, query: &str) -> Vec<String> {
+            self.rank(query, 0, 10).into_iter().map(|passage| passage.source).collect()
         }
     }
 
     #[test]
-    fn k04_what_has_more_of_the_question_comes_first() {
+    fn g11_passage_with_more_of_the_query_comes_first() {
         let files = IndexedFiles::new(&[
             ("a.md", "the rope of the ship"),
             ("b.md", "the capstan winds the anchor rope"),
@@ -263,21 +263,21 @@ mod tests {
     }
 
     #[test]
-    fn k04_a_rare_word_counts_more_than_a_common_one() {
+    fn g11_a_rare_word_counts_more_than_a_common_one() {
         let files =
             [("a.md", "ship ship ship"), ("b.md", "a ship"), ("c.md", "a ship"), ("d.md", "a bosun, so to say")];
         assert_eq!(IndexedFiles::new(&files).sources("ship bosun")[0], "d.md");
     }
 
     #[test]
-    fn k04_a_file_is_found_by_its_name_and_equal_ones_by_their_order() {
+    fn g11_a_file_is_found_by_its_name_and_equal_ones_by_their_order() {
         let files = IndexedFiles::new(&[("guide/backup.md", "Copy it."), ("z.md", "one rope"), ("b.md", "one rope")]);
         assert_eq!(files.sources("backup"), ["guide/backup.md"]);
         assert_eq!(files.sources("rope"), ["b.md", "z.md"]);
     }
 
     #[test]
-    fn k04_parts_of_an_answer_are_its_whole() {
+    fn g11_parts_of_an_answer_are_its_whole() {
         let parts: Vec<String> = (0..30).map(|n| format!("# Part {n}\nrope {}\n", "and more ".repeat(n))).collect();
         let files = IndexedFiles::new(&[("a.md", &parts.concat())]);
         let whole = files.rank("rope", 0, 100);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn k04_a_removed_file_counts_for_nothing() {
+    fn g11_a_removed_file_counts_for_nothing() {
         let mut files = IndexedFiles::new(&[("a.md", "one rope"), ("b.md", "one rope and a sail")]);
         let (file, totals, _) = files.files.remove(1);
         files.index.update(|index| index.remove_file(file, totals)).unwrap();

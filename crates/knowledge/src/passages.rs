@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn k04_short_paragraphs_stay_together_and_headings_start_a_passage() {
+    fn g11_short_paragraphs_stay_together_and_headings_start_a_passage() {
         assert_eq!(split_text(""), []);
         assert_eq!(split_text("\n\n \n"), []);
         assert_eq!(split_text("\none\n\ntwo"), [(2, "one\n\ntwo")]);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn k04_long_text_is_divided_between_paragraphs_and_where_it_must_be() {
+    fn g11_long_text_is_divided_between_paragraphs_and_where_it_must_be() {
         let paragraph = "x".repeat(1_000);
         let text = format!("{paragraph}\n\n{paragraph}\n");
         assert_eq!(split_text(&text), [(1, paragraph.as_str()), (3, paragraph.as_str())]);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn k04_every_line_that_says_something_stands_in_one_passage() {
+    fn g11_every_line_that_says_something_stands_in_one_passage() {
         let text: String =
             (0..5_000).map(|n| if n % 7 == 0 { "\n".to_owned() } else { format!("line {n}\n") }).collect();
         let lines: Vec<String> =

@@ -68,7 +68,7 @@ mod tests {
     use crate::FolderLimits;
 
     #[test]
-    fn k04_skipped_files_are_described_by_reason() {
+    fn g11_skipped_files_are_described_by_reason() {
         let limits = FolderLimits { max_file_bytes: 10, ..FolderLimits::default() };
         assert_eq!(SkippedFiles::default().summary(&limits), None);
         let skipped = SkippedFiles { too_large: 1, links: 2, is_truncated: true, ..SkippedFiles::default() };

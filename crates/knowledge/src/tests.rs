@@ -23,9 +23,9 @@ fn write_file(folder: &Path, name: &str, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-fn folder_knowledge(path: &Path, closed: Vec<PathBuf>, limits: FolderLimits) -> FolderKnowledge {
+fn folder_knowledge(path: &Path, excluded: Vec<PathBuf>, limits: FolderLimits) -> FolderKnowledge {
     let base = KnowledgeBase { id: "docs".to_owned(), description: "the documents".to_owned() };
-    FolderKnowledge::new(base, path.to_owned(), closed, limits)
+    FolderKnowledge::new(base, path.to_owned(), excluded, limits)
 }
 
 fn default_folder_knowledge(path: &Path) -> FolderKnowledge {
@@ -36,14 +36,14 @@ async fn retrieve(folder: &FolderKnowledge, text: &str) -> Result<RetrievedPassa
     folder.retrieve(KnowledgeQuery { text: text.to_owned(), offset: 0, limit: 100 }).await
 }
 
-/// Locations of the answers to a question, best first.
+/// Locations of the passages for a query, best first.
 async fn hit_locations(folder: &FolderKnowledge, text: &str) -> Vec<String> {
     let passages = retrieve(folder, text).await.unwrap().passages;
     passages.iter().map(|passage| format!("{}:{}", passage.source, passage.line.unwrap())).collect()
 }
 
 #[tokio::test]
-async fn k04_passages_are_found_with_file_line_and_score() {
+async fn g11_passages_are_found_with_file_line_and_score() {
     let files = [
         ("guide/start.md", "# Start\nHello.\n\n# Backup\nCopy the home to a safe place.\n"),
         ("notes.txt", "a backup, once"),
@@ -55,11 +55,11 @@ async fn k04_passages_are_found_with_file_line_and_score() {
     assert_eq!((best.source.as_str(), best.line), ("guide/start.md", Some(4)));
     assert_eq!(best.text, "# Backup\nCopy the home to a safe place.");
     assert!(best.score > answer.passages[1].score && answer.passages[1].score > 0.0);
-    assert_eq!(answer.left_out, None);
+    assert_eq!(answer.skipped, None);
 }
 
 #[tokio::test]
-async fn k04_changed_added_and_removed_files_are_seen_by_the_next_query() {
+async fn g11_changed_added_and_removed_files_are_seen_by_the_next_query() {
     let folder = temp_folder(&[("a.md", "the old rope"), ("b.md", "an anchor")]);
     let docs = default_folder_knowledge(folder.path());
     assert_eq!(hit_locations(&docs, "rope").await, ["a.md:1"]);
@@ -74,7 +74,7 @@ async fn k04_changed_added_and_removed_files_are_seen_by_the_next_query() {
 }
 
 #[tokio::test]
-async fn k04_nothing_outside_of_the_folder_is_reached() {
+async fn g11_nothing_outside_of_the_folder_is_reached() {
     let outside = temp_folder(&[("secret.md", "the secret rope"), ("home/secrets.toml", "rope key")]);
     let inside = outside.path().join("docs");
     fs::create_dir(&inside).unwrap();
@@ -84,7 +84,7 @@ async fn k04_nothing_outside_of_the_folder_is_reached() {
     symlink("nowhere", inside.join("broken-link")).unwrap();
     let docs = default_folder_knowledge(&inside);
     assert_eq!(hit_locations(&docs, "rope secret key").await, ["a.md:1"]);
-    assert_eq!(retrieve(&docs, "rope").await.unwrap().left_out.as_deref(), Some("3 links"));
+    assert_eq!(retrieve(&docs, "rope").await.unwrap().skipped.as_deref(), Some("3 links"));
     // A file may have been replaced by a link since the last query.
     fs::remove_file(inside.join("a.md")).unwrap();
     symlink("../secret.md", inside.join("a.md")).unwrap();
@@ -92,7 +92,7 @@ async fn k04_nothing_outside_of_the_folder_is_reached() {
 }
 
 #[tokio::test]
-async fn k04_home_is_excluded_even_inside_a_base() {
+async fn g11_home_is_excluded_even_inside_a_base() {
     let folder = temp_folder(&[("notes.md", "the rope"), ("capstan/secrets.toml", "rope key")]);
     let home = folder.path().join("capstan");
     let docs = folder_knowledge(folder.path(), vec![home.clone()], FolderLimits::default());
@@ -103,18 +103,18 @@ async fn k04_home_is_excluded_even_inside_a_base() {
 }
 
 #[tokio::test]
-async fn k04_hidden_files_non_text_files_and_pipes_are_skipped() {
+async fn g11_hidden_files_non_text_files_and_pipes_are_skipped() {
     let folder = temp_folder(&[(".env", "rope"), (".git/config", "rope"), ("a.md", "rope"), ("zero.bin", "rope\0")]);
     fs::write(folder.path().join("latin.txt"), b"rope \xe9\xff").unwrap();
     let pipe = folder.path().join("pipe");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
     let docs = default_folder_knowledge(folder.path());
     assert_eq!(hit_locations(&docs, "rope").await, ["a.md:1"]);
-    assert_eq!(retrieve(&docs, "rope").await.unwrap().left_out.as_deref(), Some("3 files that cannot be read as text"));
+    assert_eq!(retrieve(&docs, "rope").await.unwrap().skipped.as_deref(), Some("3 files that cannot be read as text"));
 }
 
 #[tokio::test]
-async fn k04_files_that_ignore_rules_of_the_folder_exclude_are_skipped() {
+async fn g11_files_that_ignore_rules_of_the_folder_exclude_are_skipped() {
     let outer = temp_folder(&[
         (".gitignore", "kept.md\n"),
         ("docs/.gitignore", "*.log\nbuild/\n!important.log\n"),
@@ -133,7 +133,7 @@ async fn k04_files_that_ignore_rules_of_the_folder_exclude_are_skipped() {
     hits.sort_unstable();
     assert_eq!(hits, ["guide/final.md:1", "important.log:1", "kept.md:1", "notes/day.log:1"]);
     assert_eq!(
-        retrieve(&docs, "rope").await.unwrap().left_out,
+        retrieve(&docs, "rope").await.unwrap().skipped,
         None,
         "ignored files are not reported, like hidden ones"
     );
@@ -143,7 +143,7 @@ async fn k04_files_that_ignore_rules_of_the_folder_exclude_are_skipped() {
 }
 
 #[tokio::test]
-async fn k04_missing_folder_fails_the_query_and_is_read_again_when_it_returns() {
+async fn g11_query_fails_while_the_folder_is_missing() {
     let outer = temp_folder(&[("docs/a.md", "the rope")]);
     let path = outer.path().join("docs");
     let docs = default_folder_knowledge(&path);
@@ -156,13 +156,13 @@ async fn k04_missing_folder_fails_the_query_and_is_read_again_when_it_returns() 
 }
 
 #[tokio::test]
-async fn k04_files_beyond_the_limits_are_skipped_and_reported() {
+async fn g11_files_beyond_the_limits_are_skipped_and_reported() {
     let folder =
         temp_folder(&[("a.md", "rope 1"), ("b.md", "rope rope rope rope"), ("c.md", "rope 3"), ("d.md", "rope 4")]);
     let limits = FolderLimits { max_file_bytes: 10, max_total_bytes: 12, ..FolderLimits::default() };
     let docs = folder_knowledge(folder.path(), Vec::new(), limits);
     assert_eq!(hit_locations(&docs, "rope").await, ["a.md:1", "c.md:1"]);
-    let skipped = retrieve(&docs, "rope").await.unwrap().left_out.unwrap();
+    let skipped = retrieve(&docs, "rope").await.unwrap().skipped.unwrap();
     assert_eq!(skipped, "1 file larger than 10 bytes, 1 file beyond 10000 files or 12 bytes in all");
     let few = FolderLimits { max_names: 2, ..FolderLimits::default() };
     assert_eq!(retrieve(&folder_knowledge(folder.path(), Vec::new(), few), "rope").await.unwrap().passages.len(), 2);
@@ -177,7 +177,7 @@ async fn k04_files_beyond_the_limits_are_skipped_and_reported() {
 }
 
 #[tokio::test]
-async fn k04_files_beyond_ten_thousand_are_skipped_and_reported() {
+async fn g11_files_beyond_ten_thousand_are_skipped_and_reported() {
     let folder = tempfile::tempdir().unwrap();
     for number in 0..10_020 {
         write_file(folder.path(), &format!("{:03}/{number:05}.md", number / 100), &format!("rope number n{number}"));
@@ -185,25 +185,25 @@ async fn k04_files_beyond_ten_thousand_are_skipped_and_reported() {
     let docs = default_folder_knowledge(folder.path());
     let answer = retrieve(&docs, "n9999").await.unwrap();
     assert_eq!(answer.passages[0].source, "099/09999.md");
-    assert_eq!(answer.left_out.as_deref(), Some("20 files beyond 10000 files or 33554432 bytes in all"));
+    assert_eq!(answer.skipped.as_deref(), Some("20 files beyond 10000 files or 33554432 bytes in all"));
     assert_eq!(retrieve(&docs, "rope").await.unwrap().passages.len(), 100, "as many as were asked for");
     assert!(hit_locations(&docs, "n10019").await.is_empty());
 }
 
 #[tokio::test]
-async fn k04_a_large_file_that_is_mostly_holes_is_not_read() {
+async fn g11_large_sparse_file_is_skipped() {
     let folder = temp_folder(&[("a.md", "rope")]);
     File::create(folder.path().join("huge.md")).unwrap().set_len(1 << 40).unwrap();
     let docs = default_folder_knowledge(folder.path());
     let answer = retrieve(&docs, "rope").await.unwrap();
-    assert_eq!(answer.left_out.as_deref(), Some("1 file larger than 1048576 bytes"));
+    assert_eq!(answer.skipped.as_deref(), Some("1 file larger than 1048576 bytes"));
     assert_eq!(answer.passages.len(), 1);
 }
 
 /// A file cannot be statted, although its folder can be listed: here because its path is too long, elsewhere in a folder
 /// without the permission to search it.
 #[tokio::test]
-async fn k04_a_file_that_cannot_be_statted_is_counted_as_unreadable() {
+async fn g11_a_file_that_cannot_be_statted_is_counted_as_unreadable() {
     const MAX_PATH_BYTES: usize = 4096;
     let folder = temp_folder(&[("a.md", "rope")]);
     let path = folder.path().canonicalize().unwrap();
@@ -221,11 +221,11 @@ async fn k04_a_file_that_cannot_be_statted_is_counted_as_unreadable() {
     let docs = default_folder_knowledge(&path);
     let answer = retrieve(&docs, "rope").await.unwrap();
     assert_eq!(answer.passages.len(), 1);
-    assert_eq!(answer.left_out.as_deref(), Some("1 file that could not be read"));
+    assert_eq!(answer.skipped.as_deref(), Some("1 file that could not be read"));
 }
 
 #[tokio::test]
-async fn k04_questions_at_the_same_time_are_all_answered() {
+async fn g11_concurrent_queries_are_all_answered() {
     let folder = temp_folder(&[("a.md", "the rope")]);
     let docs = default_folder_knowledge(folder.path());
     let answers = futures::future::join_all((0..50).map(|_| hit_locations(&docs, "rope"))).await;

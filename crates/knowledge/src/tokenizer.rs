@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn k04_words_are_found_whatever_their_case_and_what_stands_between_them() {
+    fn g11_words_are_found_whatever_their_case_and_what_stands_between_them() {
         assert_eq!(tokenize("The anchor-rope, twice"), tokenize("the ANCHOR rope_twice"));
         assert_ne!(tokenize("anchor"), tokenize("anchors"));
         assert!(tokenize("--- ... !").is_empty());
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn k04_scripts_without_spaces_are_found_by_signs_and_pairs() {
+    fn g11_scripts_without_spaces_are_found_by_signs_and_pairs() {
         assert_eq!(tokenize("你好吗").len(), 5);
         assert!(tokenize("说你好吗").ends_with(&tokenize("你好吗")));
         assert_eq!(tokenize("v2版本"), [tokenize("v2"), tokenize("版本")].concat());

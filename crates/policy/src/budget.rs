@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a01_a_run_ends_with_its_steps_or_its_tokens() {
+    fn a01_x09_a_run_ends_with_its_steps_or_its_tokens() {
         let run = budget(1, Some(10));
         assert_eq!(run.begin_step(), Ok(()));
         assert_eq!(run.begin_step(), Err(BudgetExhausted::Steps(1)));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn k04_what_a_child_uses_is_used_up_for_those_above_it() {
+    fn x09_use_of_a_child_counts_for_the_runs_above_it() {
         let run = budget(4, Some(100));
         run.use_tokens(40);
         let child = Arc::new(run.child(Some(50), Some(1000)));

@@ -108,10 +108,9 @@ fn g02_a_dry_run_says_why_each_other_binding_lost() {
         .into_iter()
         .flat_map(|(envelope, _)| {
             let choice = explain_choice(&ten_bindings(), &parse_event(envelope.clone()));
-            let winner = format!("{envelope}\n  {}: {}", choice.binding_id.unwrap(), choice.reason);
-            let losers =
-                choice.losers.into_iter().map(|loser| format!("    not {}: {}", loser.binding_id, loser.reason));
-            std::iter::once(winner).chain(losers).collect::<Vec<_>>()
+            let chosen = format!("{envelope}\n  {}: {}", choice.binding_id.unwrap(), choice.reason);
+            let rejected = choice.rejected.into_iter().map(|one| format!("    not {}: {}", one.binding_id, one.reason));
+            std::iter::once(chosen).chain(rejected).collect::<Vec<_>>()
         })
         .collect();
     insta::assert_snapshot!(lines.join("\n"));

@@ -38,7 +38,7 @@ pub enum OutboxStatus {
         #[serde(rename = "fate_unknown", default, skip_serializing_if = "std::ops::Not::not")]
         may_have_been_sent: bool,
     },
-    /// Dead letter that the operator has acknowledged.
+    /// Dead letter that the operator dropped (`capstan outbox drop`).
     #[serde(rename = "noted")]
     Acknowledged {
         /// Failure that the channel reported.

@@ -10,10 +10,10 @@ use capstan_turn::{EventArrival, TurnError};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::{HostError, ServedEvent};
-use capstan_delivery::{CallerReceipt, EventDelivery, OutboxRow};
+use capstan_delivery::{EventDelivery, LocalCallerReceipt, OutboxRow};
 
-/// Caller inside this process that waits for the result of an event.
-pub(crate) type WaitingCaller = oneshot::Sender<Result<ServedEvent, HostError>>;
+/// Code in this process that awaits the result of an event.
+pub(crate) type LocalCaller = oneshot::Sender<Result<ServedEvent, HostError>>;
 
 /// An event that its session has accepted.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(crate) struct AcceptedEvent {
     pub(crate) message_entry: Option<EntryId>,
     /// The turn of its batch replies to this event. In a batch without such an event it replies to the last one.
     pub(crate) is_lead: bool,
-    pub(crate) caller: Option<WaitingCaller>,
+    pub(crate) caller: Option<LocalCaller>,
     /// The caller on its channel has disconnected: a channel with waiting callers is shown and sent nothing.
     pub(crate) is_caller_disconnected: bool,
     /// Its callers were notified that the store delays the outcome.
@@ -77,11 +77,11 @@ impl AcceptedEvent {
             is_duplicate: served.is_duplicate,
         };
         let receipt = match self.caller {
-            None => CallerReceipt::none(),
+            None => LocalCallerReceipt::none(),
             Some(caller) => {
                 let mut served = served;
                 served.outbounds.extend(rows.iter().map(|row| row.message.clone()));
-                CallerReceipt::new(move |delivery_errors| {
+                LocalCallerReceipt::new(move |delivery_errors| {
                     // The caller may have disconnected.
                     let _disconnected = caller.send(Ok(ServedEvent { delivery_errors, ..served }));
                 })

@@ -74,12 +74,12 @@ impl OutcomeRelay {
                     let output = if let Outcome::Replied { text } = &outcome { text.clone() } else { String::new() };
                     // Messages that no caller has received are delivered to this one.
                     let (rows, delivered): (Vec<_>, Vec<_>) =
-                        rows.into_iter().partition(|row| self.outbox.is_unclaimed(inbound, row));
+                        rows.into_iter().partition(|row| self.outbox.may_return_to_caller(inbound, row));
                     let outbounds = delivered.into_iter().map(|row| row.message).collect();
                     let error = if is_duplicate { None } else { outcome_error(&outcome) };
                     let served =
                         ServedEvent { run_id, output, outbounds, outcome: Some(outcome.clone()), error, ..served };
-                    let rows = rows.into_iter().map(OutboxRow::from_unclaimed).collect();
+                    let rows = rows.into_iter().map(OutboxRow::from_returned).collect();
                     let delivery = event.into_delivery(served, outcome, rows);
                     let chats = self.outbox.enqueue(delivery, QueueOverflow::Enqueue);
                     return self.outbox.wait_for_capacity(&chats).await;

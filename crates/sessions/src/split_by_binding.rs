@@ -1,5 +1,5 @@
-//! Splits a batch by authority: events that share a turn, are offered to its run or interrupt it have the same binding
-//! and the same origin.
+//! Splits a turn batch so that all events of a turn have the same binding and the same origin. Steering and interruption
+//! apply the same rule in `capstan-runs` and in the admission of events.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ type BindingLookup = Result<Option<Arc<Binding>>, TurnError>;
 
 impl TurnBatch {
     /// Resolves the bindings of a batch and splits it into batches that have one binding and one origin each, in order.
-    /// There is at least one. Each event is resolved separately, because the joined input is the input of none of them.
+    /// Returns at least one batch. Each event is resolved separately, because the joined input is the input of none of them.
     ///
     /// Events that an interrupted run ingested stay together: they are on the tape, where every run reads them. Earlier
     /// versions ingested events of several origins, which then have the authority of the least trusted one.
@@ -62,7 +62,7 @@ pub(crate) fn binding_turn_error(error: &BindingError) -> TurnError {
     let message = match error {
         BindingError::Store(error) => return error.clone().into(),
         BindingError::Unreadable { binding_id, .. } => {
-            format!("the binding {binding_id} cannot be read, so nothing is done about this")
+            format!("the message was not processed: the binding {binding_id} cannot be read")
         }
         error => error.to_string(),
     };

@@ -18,7 +18,7 @@ use capstan_protocol::{EntryId, JsonObject, TapeName};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use crate::naming::{write_canonical_json, write_canonical_object};
+use crate::canonical_json::{write_canonical_json, write_canonical_object};
 use crate::{Entry, EntryKind};
 
 const LINK_DOMAIN: &[u8] = b"capstan.tape.link.1";

@@ -12,7 +12,7 @@ use crate::{
 
 /// Item of the event log: an entry of the tape, or a row of another table that belongs to one of its events.
 #[derive(Debug, Clone, PartialEq)]
-pub enum EventLogRecord {
+pub enum EventLogRow {
     /// An event was accepted.
     Inbound {
         /// Entry that records the acceptance.
@@ -31,13 +31,13 @@ pub enum EventLogRecord {
         /// Run that settled the event.
         run_id: Option<RunId>,
     },
-    /// Message that answers an event, and its delivery status.
+    /// Message of the event's turn, and its delivery status.
     Delivery(Box<OutboxRecord>),
     /// Tool calls and results, commands, platform actions, handoffs, dispatched messages, errors.
     Activity(Entry),
 }
 
-impl EventLogRecord {
+impl EventLogRow {
     /// Name of the item; for an activity, the name of its event or its kind.
     pub fn name(&self) -> &str {
         match self {
@@ -98,14 +98,14 @@ impl EventLogRecord {
 impl TapeRepository {
     /// Event log of a tape, in order. Outcomes and deliveries follow the last entry of the run that settled their
     /// event. Events that another host accepted have neither.
-    pub async fn event_log(&self, tape: &TapeName, slice: &TapeSlice) -> Result<Vec<EventLogRecord>, StoreError> {
+    pub async fn event_log(&self, tape: &TapeName, slice: &TapeSlice) -> Result<Vec<EventLogRow>, StoreError> {
         let entries = self.read(tape, slice).await?;
         let ends = entries.iter().enumerate().filter_map(|(at, entry)| Some((entry.run_id()?.to_owned(), at)));
         let ends: HashMap<String, usize> = ends.collect();
         let mut log = Vec::new();
-        for (at, item) in entries.into_iter().map(EventLogRecord::from_entry).enumerate() {
+        for (at, item) in entries.into_iter().map(EventLogRow::from_entry).enumerate() {
             let key = match &item {
-                Some(EventLogRecord::Inbound { event, .. }) => Some(EventKey::from(&**event)),
+                Some(EventLogRow::Inbound { event, .. }) => Some(EventKey::from(&**event)),
                 _ => None,
             };
             log.extend(item.map(|item| (at, item)));
@@ -115,13 +115,11 @@ impl TapeRepository {
             let run_id = run_id.flatten();
             let at = run_id.as_ref().and_then(|run| ends.get(run.as_str())).copied().unwrap_or(at);
             let rows = self.store().outbox_records(&key).collect().await?;
-            log.push((at, EventLogRecord::Outcome { event: key, outcome, run_id }));
-            log.extend(rows.into_iter().map(|row| (at, EventLogRecord::Delivery(Box::new(row)))));
+            log.push((at, EventLogRow::Outcome { event: key, outcome, run_id }));
+            log.extend(rows.into_iter().map(|row| (at, EventLogRow::Delivery(Box::new(row)))));
         }
         // The sort is stable, so items at the same position keep their order.
-        log.sort_by_key(|(at, item)| {
-            (*at, matches!(item, EventLogRecord::Outcome { .. } | EventLogRecord::Delivery(_)))
-        });
+        log.sort_by_key(|(at, item)| (*at, matches!(item, EventLogRow::Outcome { .. } | EventLogRow::Delivery(_))));
         Ok(log.into_iter().map(|(_, item)| item).collect())
     }
 }

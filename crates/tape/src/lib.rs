@@ -14,6 +14,7 @@
 //! The crate knows nothing of hooks, models and channels, and does no I/O; SQLite and JSONL are in `capstan-store`.
 
 mod batch;
+mod canonical_json;
 mod chain;
 mod chain_check;
 pub mod conversation;
@@ -49,6 +50,7 @@ pub use batch::{
     Batch, BatchPrecondition, CommitDurability, CommitReceipt, EntryRef, Fact, FactOutput, Fence, LeaseEpoch, OutboxId,
     OwnerLiveness,
 };
+pub use canonical_json::canonical_json;
 pub use chain::{ChainHash, ChainHead, ChainHeadError, ChainLink, ContentDigest};
 pub use chain_check::{ChainBreak, ChainBreakCause, ChainCheck, ChainedEntry};
 pub use date::{DateRange, EntryDate};
@@ -56,7 +58,7 @@ pub use entry::{Entry, EntryDraft, meta_keys};
 pub use entry_gap::EntryGap;
 pub use entry_kind::EntryKind;
 pub use error::StoreError;
-pub use event_log::EventLogRecord;
+pub use event_log::EventLogRow;
 pub use events::{
     ActionDenier, ActionEnd, ActionEndRecord, ActionRefusal, ActionStart, ApiRefusal, BindingChange, ChildActions,
     CommandEnd, CommandStart, CommandStatus, DispatchVote, DroppedResult, EventAcceptance, HandoffNotice, LoopStart,
@@ -68,7 +70,7 @@ pub use fork::merge_drafts;
 pub use incremental_window::IncrementalWindow;
 pub use key_value::{KeyValueRecord, NamespaceRecord, QuotaUpdate};
 pub use memory::{MemoryStore, MemoryTapeStore};
-pub use naming::{TapeAddress, blob_hash, canonical_json, fork_of_session, fork_session, tape_name};
+pub use naming::{TapeAddress, blob_hash, fork_of_session, fork_session, tape_name};
 pub use nesting_limit::{MAX_NESTING_DEPTH, is_deeper_than};
 pub use query::{Query, QueryStart};
 pub use records::{

@@ -2,7 +2,7 @@
 
 use capstan_protocol::run_api::{EventLogItem, TapeEntry};
 
-use crate::{Entry, EventLogRecord};
+use crate::{Entry, EventLogRow};
 
 impl From<Entry> for TapeEntry {
     fn from(entry: Entry) -> Self {
@@ -11,19 +11,19 @@ impl From<Entry> for TapeEntry {
     }
 }
 
-impl From<EventLogRecord> for EventLogItem {
-    fn from(record: EventLogRecord) -> Self {
+impl From<EventLogRow> for EventLogItem {
+    fn from(record: EventLogRow) -> Self {
         match record {
-            EventLogRecord::Inbound { entry, event, .. } => Self::Inbound { entry: entry.into(), event },
-            EventLogRecord::Outcome { event, outcome, run_id } => Self::Outcome { event, outcome, run_id },
-            EventLogRecord::Delivery(row) => Self::Delivery {
+            EventLogRow::Inbound { entry, event, .. } => Self::Inbound { entry: entry.into(), event },
+            EventLogRow::Outcome { event, outcome, run_id } => Self::Outcome { event, outcome, run_id },
+            EventLogRow::Delivery(row) => Self::Delivery {
                 row: row.id.0,
                 staged_at: row.staged_at,
                 event: row.event,
                 message: Box::new(row.message),
                 delivery: row.status,
             },
-            EventLogRecord::Activity(entry) => Self::Activity { entry: entry.into() },
+            EventLogRow::Activity(entry) => Self::Activity { entry: entry.into() },
         }
     }
 }

@@ -55,7 +55,7 @@ pub struct DispatchReport {
     /// The message.
     pub outbound: OutboundMessage,
     /// Answer of each plugin: true if it sent or staged the message.
-    pub sent_by: Vec<(PluginName, bool)>,
+    pub answers: Vec<(PluginName, bool)>,
     /// The message goes to the outbox.
     pub is_staged: bool,
 }

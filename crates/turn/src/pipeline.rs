@@ -46,9 +46,9 @@ impl<S: ModelStage> TurnPipeline<S> {
         Self { hooks, stage, workspace: Arc::from(workspace), workspace_overriders: Mutex::default() }
     }
 
-    /// Processes one event, and closes its lifespan. An error that no stage handles is logged, reported to the observers,
-    /// and returned with everything that the turn produced before it. So is a panic, which hooks and runners cannot cause,
-    /// but channels can.
+    /// Processes one event, and closes its lifespan if `save_state` has not. An error that no stage handles is logged,
+    /// reported to the observers, and returned with everything that the turn produced before it. A panic is handled in the
+    /// same way; panics of hooks and runners are caught earlier, so only a channel can cause one.
     pub async fn process(
         &self,
         inbound: InboundEvent,
@@ -195,8 +195,8 @@ impl<S: ModelStage> TurnPipeline<S> {
         text
     }
 
-    /// Concatenates the messages of all plugins; without any, renders the model output as one message. An output without
-    /// text is no message.
+    /// Concatenates the messages of all plugins. If there are none, the model output becomes one message, unless it has
+    /// neither text nor media.
     async fn render_outbound(
         &self,
         input: &StageInput,
@@ -230,7 +230,7 @@ impl<S: ModelStage> TurnPipeline<S> {
         Ok(outbounds)
     }
 
-    /// Passes a message to every plugin and collects which of them sent or staged it.
+    /// Passes a message to every plugin and collects whether it sent or staged it.
     pub async fn dispatch_outbound(
         &self,
         inbound: &InboundEvent,
@@ -239,8 +239,8 @@ impl<S: ModelStage> TurnPipeline<S> {
         let message = DispatchMessage::new(outbound.clone());
         let args = DispatchOutboundArgs { message: message.clone(), inbound: inbound.clone() };
         let answers = self.hooks.call_all::<DispatchOutbound>(&args).await?;
-        let sent_by = answers.into_iter().map(|answer| (answer.plugin, answer.value.unwrap_or(false))).collect();
-        Ok(DispatchReport { outbound, sent_by, is_staged: message.is_staged() })
+        let answers = answers.into_iter().map(|answer| (answer.plugin, answer.value.unwrap_or(false))).collect();
+        Ok(DispatchReport { outbound, answers, is_staged: message.is_staged() })
     }
 }
 

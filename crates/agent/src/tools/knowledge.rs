@@ -73,8 +73,8 @@ fn render_passages(query: &str, page: &RetrievedPage) -> String {
     if let Some(next) = &page.passages.next {
         let _ = writeln!(text, "[more results: repeat the search with cursor {next}]");
     }
-    if let Some(left_out) = &page.left_out {
-        let _ = writeln!(text, "[not searched: {left_out}]");
+    if let Some(skipped) = &page.skipped {
+        let _ = writeln!(text, "[not searched: {skipped}]");
     }
     text.trim_end().to_owned()
 }

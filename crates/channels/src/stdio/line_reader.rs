@@ -31,7 +31,10 @@ pub(super) struct LineTooLong {
 ///
 /// The thread is not joined, since it may block on input that never comes. It ends with its stream, with the receiver, or
 /// with the process.
-pub(super) fn spawn_reader(input: Box<dyn Read + Send>, limit: usize) -> mpsc::Receiver<io::Result<Vec<InputLine>>> {
+pub(super) fn spawn_line_reader(
+    input: Box<dyn Read + Send>,
+    limit: usize,
+) -> mpsc::Receiver<io::Result<Vec<InputLine>>> {
     let (sender, receiver) = mpsc::channel(1);
     let reading = move || {
         let mut lines = LineReader { input: BufReader::with_capacity(READ_CHUNK_BYTES, input), limit, number: 0 };

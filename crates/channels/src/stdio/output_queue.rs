@@ -21,11 +21,11 @@ const MAX_BATCH_BYTES: usize = 4096;
 /// the reader.
 const WRITE_CHUNK_BYTES: usize = 16 * 1024;
 
-/// Reason why the output is no longer read.
+/// Reason why the output is closed, or counts as closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ReaderGone {
-    /// The output was closed.
-    Closed,
+pub(super) enum OutputClosed {
+    /// The program that reads it has closed it.
+    ByPeer,
     /// The output is open, but was not read for too long.
     Stalled,
 }
@@ -34,21 +34,21 @@ pub(super) enum ReaderGone {
 #[derive(Clone)]
 pub(super) struct OutputQueue {
     queue: mpsc::Sender<QueuedLine>,
-    reader: OutputReader,
+    peer: OutputPeer,
 }
 
-/// Reader at the other end of the output. Cheap to clone.
+/// Program at the other end of the output. Cheap to clone.
 #[derive(Clone, Default)]
-pub(super) struct OutputReader(Arc<ReaderProgress>);
+pub(super) struct OutputPeer(Arc<PeerProgress>);
 
-/// Progress of the reader.
+/// Progress of the program that reads the output.
 #[derive(Default)]
-struct ReaderProgress {
-    /// Cancelled when the output is no longer read.
-    gone: CancellationToken,
-    /// True if the reason is a stalled reader.
+struct PeerProgress {
+    /// Cancelled when the output is closed, or counts as closed.
+    closed: CancellationToken,
+    /// True if the reason is a stall.
     is_stalled: AtomicBool,
-    /// Number of chunks the reader has accepted.
+    /// Number of chunks that the output has accepted.
     chunks_written: AtomicU64,
 }
 
@@ -72,37 +72,37 @@ impl OutputQueue {
     /// Writes to a stream on a dedicated thread. It is not joined, since it may block on a reader that never reads.
     pub(super) fn open(stream: Box<dyn Write + Send>) -> (Self, WriterExit) {
         let (queue, lines) = mpsc::channel(MAX_QUEUED_LINES);
-        let reader = OutputReader::default();
+        let peer = OutputPeer::default();
         let (exit_sender, exit) = oneshot::channel();
-        let gone_guard = reader.0.gone.clone().drop_guard();
-        let progress = reader.clone();
+        let closed_guard = peer.0.closed.clone().drop_guard();
+        let progress = peer.clone();
         let run_writer = move || {
             let result = write_lines(stream, lines, &progress.0);
             // Sent before the guard is dropped, so that the reason is known when the end is noticed. The receiver may
             // have given up.
             let _receiver_gone = exit_sender.send(result);
-            drop(gone_guard);
+            drop(closed_guard);
         };
-        // If the thread cannot be spawned, its guard is dropped, which reports the reader as gone.
+        // If the thread cannot be spawned, its guard is dropped, which reports the reader as closed.
         let _thread = thread::Builder::new().name("stdio-write".to_owned()).spawn(run_writer);
         let exit = async { exit.await.unwrap_or_else(|_| Err(io::Error::other("cannot start the writer thread"))) };
-        (Self { queue, reader }, Box::pin(exit))
+        (Self { queue, peer }, Box::pin(exit))
     }
 
     /// Queues a line.
-    pub(super) async fn print(&self, line: &impl Serialize) -> Result<(), ReaderGone> {
+    pub(super) async fn print(&self, line: &impl Serialize) -> Result<(), OutputClosed> {
         self.queue
             .send(QueuedLine { line: encode_line(line), written_ack: None })
             .await
-            .map_err(|_| self.reader.gone_reason())
+            .map_err(|_| self.peer.close_reason())
     }
 
     /// Queues a line and waits until it is written. Dropping the future withdraws the line, unless its write has started.
-    pub(super) async fn print_and_wait(&self, line: &impl Serialize) -> Result<(), ReaderGone> {
+    pub(super) async fn print_and_wait(&self, line: &impl Serialize) -> Result<(), OutputClosed> {
         let (ack, written) = oneshot::channel();
         let queued = QueuedLine { line: encode_line(line), written_ack: Some(ack) };
-        self.queue.send(queued).await.map_err(|_| self.reader.gone_reason())?;
-        written.await.map_err(|_| self.reader.gone_reason())
+        self.queue.send(queued).await.map_err(|_| self.peer.close_reason())?;
+        written.await.map_err(|_| self.peer.close_reason())
     }
 
     /// True if a line can be queued without waiting.
@@ -112,39 +112,39 @@ impl OutputQueue {
 
     /// Waits until a line can be queued without waiting.
     pub(super) async fn wait_for_capacity(&self) {
-        // An error means that the reader is gone, which `wait_until_gone` reports.
+        // An error means that the reader is closed, which `wait_until_closed` reports.
         let _permit = self.queue.reserve().await;
     }
 
-    /// Reader of the output.
-    pub(super) fn reader(&self) -> &OutputReader {
-        &self.reader
+    /// Program that reads the output.
+    pub(super) fn peer(&self) -> &OutputPeer {
+        &self.peer
     }
 }
 
-impl OutputReader {
-    /// Waits until the output is no longer read.
-    pub(super) async fn wait_until_gone(&self) -> ReaderGone {
-        self.0.gone.cancelled().await;
-        self.gone_reason()
+impl OutputPeer {
+    /// Waits until the output is closed, or counts as closed.
+    pub(super) async fn wait_until_closed(&self) -> OutputClosed {
+        self.0.closed.cancelled().await;
+        self.close_reason()
     }
 
-    /// Waits until the reader has made no progress for `timeout`, then marks it as gone. Call it only while output is
+    /// Waits until the reader has made no progress for `timeout`, then marks it as closed. Call it only while output is
     /// queued.
-    pub(super) async fn wait_until_stalled(&self, timeout: Duration) -> ReaderGone {
+    pub(super) async fn wait_until_stalled(&self, timeout: Duration) -> OutputClosed {
         loop {
             let before = self.0.chunks_written.load(Ordering::SeqCst);
             tokio::time::sleep(timeout).await;
             if self.0.chunks_written.load(Ordering::SeqCst) == before {
                 self.0.is_stalled.store(true, Ordering::SeqCst);
-                self.0.gone.cancel();
-                return ReaderGone::Stalled;
+                self.0.closed.cancel();
+                return OutputClosed::Stalled;
             }
         }
     }
 
-    fn gone_reason(&self) -> ReaderGone {
-        if self.0.is_stalled.load(Ordering::SeqCst) { ReaderGone::Stalled } else { ReaderGone::Closed }
+    fn close_reason(&self) -> OutputClosed {
+        if self.0.is_stalled.load(Ordering::SeqCst) { OutputClosed::Stalled } else { OutputClosed::ByPeer }
     }
 }
 
@@ -161,13 +161,13 @@ fn encode_line(line: &impl Serialize) -> Vec<u8> {
 fn write_lines(
     mut stream: Box<dyn Write + Send>,
     mut lines: mpsc::Receiver<QueuedLine>,
-    progress: &ReaderProgress,
+    progress: &PeerProgress,
 ) -> io::Result<()> {
     let mut bytes = Vec::new();
     let mut acks = Vec::new();
     let mut next = lines.blocking_recv();
     while let Some(first) = next.take() {
-        if progress.gone.is_cancelled() {
+        if progress.closed.is_cancelled() {
             break;
         }
         let mut candidate = Some(first);

@@ -51,14 +51,14 @@ impl RequestLoop {
         };
         tokio::select! {
             () = answered => {}
-            _ = self.output.reader().wait_until_gone() => {}
+            _ = self.output.peer().wait_until_closed() => {}
         }
         ingested
     }
 
     async fn ingest_lines(&mut self, lines: &mut mpsc::Receiver<io::Result<Vec<InputLine>>>) -> io::Result<()> {
-        // A reader that is gone ends the loop below.
-        let _reader_gone = self.until_closed(self.output.print(&ReadyLine::READY)).await;
+        // A closed output ends the loop below.
+        let _output_closed = self.until_closed(self.output.print(&ReadyLine::READY)).await;
         while let Some(Some(batch)) = self.until_closed(lines.recv()).await {
             for line in batch? {
                 if self.stopped.is_cancelled() || self.ingest_line(line).await.is_none() {
@@ -124,7 +124,7 @@ impl RequestLoop {
         tokio::select! {
             biased;
             () = self.stopped.cancelled() => None,
-            _ = self.output.reader().wait_until_gone() => None,
+            _ = self.output.peer().wait_until_closed() => None,
             done = wait => Some(done),
         }
     }
@@ -145,8 +145,8 @@ struct LineRefusal {
 impl LineRefusal {
     async fn print(&self, output: &OutputQueue, id: Option<&RawValue>) {
         let error = LineError::new(self.code, &self.message);
-        // If the reader is gone, the refusal is lost with it.
-        let _reader_gone = output.print(&RefusedLine { id, line: self.line, error }).await;
+        // If the output is closed, the refusal is lost with it.
+        let _output_closed = output.print(&RefusedLine { id, line: self.line, error }).await;
     }
 }
 

@@ -381,7 +381,7 @@ async fn x03_stalled_reader_does_not_delay_the_end_of_a_stopped_channel() {
     for _ in 0..20 {
         assert_eq!(stdio.reply(&reply).await.unwrap_err().kind, ChannelErrorKind::Permanent);
     }
-    assert!(start.elapsed() < 2 * super::STALLED_READER_TIMEOUT, "the timeout applies once: {:?}", start.elapsed());
+    assert!(start.elapsed() < 2 * super::STALLED_OUTPUT_TIMEOUT, "the timeout applies once: {:?}", start.elapsed());
     assert_eq!(channel_task.await.unwrap().unwrap_err().kind, ChannelErrorKind::Permanent);
 }
 

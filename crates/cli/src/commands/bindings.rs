@@ -137,7 +137,7 @@ impl DryRunReport {
                 choice.reason.extend([
                     "; its runner ",
                     runner_id.as_str(),
-                    " serves messages only (no event_context), so nothing is done about it",
+                    " serves messages only (no event_context), so the event gets no run",
                 ]);
             }
         }
@@ -190,8 +190,8 @@ fn format_filter(filter: &EventFilter) -> String {
 }
 
 fn format_choice(choice: &BindingChoice) -> Vec<String> {
-    let winner = choice.binding_id.as_ref().map_or("none", BindingId::as_str);
-    let mut lines = vec![format!("{winner}: {}", choice.reason)];
-    lines.extend(choice.losers.iter().map(|loser| format!("  not {}: {}", loser.binding_id, loser.reason)));
+    let chosen = choice.binding_id.as_ref().map_or("none", BindingId::as_str);
+    let mut lines = vec![format!("{chosen}: {}", choice.reason)];
+    lines.extend(choice.rejected.iter().map(|one| format!("  not {}: {}", one.binding_id, one.reason)));
     lines.iter().map(|line| replace_control_chars(line)).collect()
 }

@@ -1,6 +1,6 @@
 //! `capstan outbox`.
 
-use capstan_host::{drop_request, request_revision, resend_request};
+use capstan_host::{CALLER_DISCONNECTED_REASON, drop_request, request_revision, resend_request};
 use capstan_protocol::{ErrorCode, OutboxStatus, Timestamp};
 use capstan_store::SqliteStore;
 use capstan_tape::{Batch, Fact, OutboxRecord, StoreError};
@@ -10,9 +10,6 @@ use serde_json::{Value, json};
 use super::tape::source::HomeTapes;
 use super::{CommandContext, SERVE_COMMAND_EXAMPLE, print, print_json, print_lines, replace_control_chars};
 use crate::{CommandError, home};
-
-/// Reason of an undelivered reply whose caller has disconnected. No other caller may get it.
-const CALLER_DISCONNECTED_REASON: &str = "the caller has disconnected";
 
 #[derive(Subcommand)]
 pub(crate) enum OutboxCommand {
@@ -48,23 +45,23 @@ pub(crate) async fn run(context: CommandContext<'_>, command: OutboxCommand) -> 
 async fn execute(home_tapes: &HomeTapes<'_>, command: OutboxCommand) -> Result<(), CommandError> {
     match command {
         OutboxCommand::List { json: true } => {
-            print_json(&read_letters(home_tapes).await?.iter().map(letter_json).collect::<Vec<_>>())
+            print_json(&read_unsent_messages(home_tapes).await?.iter().map(record_json).collect::<Vec<_>>())
         }
         OutboxCommand::List { json: false } => {
-            let letters = read_letters(home_tapes).await?;
-            print_lines(letters.iter().map(|letter| replace_control_chars(&format_letter(letter))))
+            let records = read_unsent_messages(home_tapes).await?;
+            print_lines(records.iter().map(|record| replace_control_chars(&format_record(record))))
         }
         OutboxCommand::Resend { id } => {
-            let letter = request(home_tapes, id, resend_request).await?;
-            let channel = &letter.message.channel;
+            let record = request(home_tapes, id, resend_request).await?;
+            let channel = &record.message.channel;
             print(&format!("message {id} will be sent by the `{SERVE_COMMAND_EXAMPLE}` that serves channel {channel}"))
         }
         OutboxCommand::Drop { id } => {
-            let drop_letter = |letter: &OutboxRecord, revision, now| {
-                let reason = format!("{} (dropped by the operator)", reason_of(letter));
-                drop_request(letter, reason, revision, now)
+            let drop_record = |record: &OutboxRecord, revision, now| {
+                let reason = format!("{} (dropped by the operator)", reason_of(record));
+                drop_request(record, reason, revision, now)
             };
-            request(home_tapes, id, drop_letter).await?;
+            request(home_tapes, id, drop_record).await?;
             print(&format!("dropped message {id}; its text stays on the tape"))
         }
     }
@@ -79,44 +76,45 @@ async fn request(
     loop {
         let store = home_tapes.tapes()?.store();
         let revision = request_revision(store.as_ref()).await?;
-        let letters = read_letters(home_tapes).await?;
-        let letter = letters.into_iter().find(|letter| letter.id.0 == id).ok_or_else(|| unknown_letter(id))?;
-        let batch = request(&letter, revision, Timestamp::now());
+        let records = read_unsent_messages(home_tapes).await?;
+        let record = records.into_iter().find(|record| record.id.0 == id).ok_or_else(|| unknown_message(id))?;
+        let batch = request(&record, revision, Timestamp::now());
         let is_resend = batch.facts.iter().any(|fact| matches!(fact, Fact::AdoptOutbound { .. }));
-        if is_resend && reason_of(&letter) == CALLER_DISCONNECTED_REASON {
+        // No other caller may get a reply whose caller has disconnected.
+        if is_resend && reason_of(&record) == CALLER_DISCONNECTED_REASON {
             let message = format!("message {id} is a reply to a caller that has disconnected");
             let error = CommandError::new(ErrorCode::OutboxUnknown, message);
             return Err(error.with_hint("the caller gets it when the event is sent again with the same id"));
         }
         match store.commit(batch).await {
-            Ok(_) => return Ok(letter),
+            Ok(_) => return Ok(record),
             // Another operator was faster: this message may be among those that were decided.
             Err(StoreError::NamespaceChanged { .. }) => {}
-            Err(StoreError::OutboxConflict { .. }) => return Err(unknown_letter(id)),
+            Err(StoreError::OutboxConflict { .. }) => return Err(unknown_message(id)),
             Err(error) => return Err(error.into()),
         }
     }
 }
 
 /// Held and undelivered messages, oldest first.
-async fn read_letters(home_tapes: &HomeTapes<'_>) -> Result<Vec<OutboxRecord>, CommandError> {
+async fn read_unsent_messages(home_tapes: &HomeTapes<'_>) -> Result<Vec<OutboxRecord>, CommandError> {
     let database = home::database_path(&home_tapes.context.config.home);
     if !database.exists() {
         return Ok(Vec::new());
     }
     let store = SqliteStore::open_snapshot(database)?;
-    let mut letters = store.held_messages(usize::MAX).await?.newest;
-    letters.extend(store.dead_letters(usize::MAX).await?.newest);
-    letters.sort_by_key(|letter| letter.id);
-    Ok(letters)
+    let mut records = store.held_messages(usize::MAX).await?.newest;
+    records.extend(store.dead_letters(usize::MAX).await?.newest);
+    records.sort_by_key(|record| record.id);
+    Ok(records)
 }
 
-fn unknown_letter(id: u64) -> CommandError {
+fn unknown_message(id: u64) -> CommandError {
     CommandError::new(ErrorCode::OutboxUnknown, format!("no held or undelivered message has the id {id}"))
 }
 
-fn reason_of(letter: &OutboxRecord) -> &str {
-    match &letter.status {
+fn reason_of(record: &OutboxRecord) -> &str {
+    match &record.status {
         OutboxStatus::Held { reason, .. }
         | OutboxStatus::Undelivered { reason }
         | OutboxStatus::Acknowledged { reason } => reason,
@@ -124,18 +122,18 @@ fn reason_of(letter: &OutboxRecord) -> &str {
     }
 }
 
-fn status_name(letter: &OutboxRecord) -> &'static str {
-    if matches!(letter.status, OutboxStatus::Held { .. }) { "held" } else { "undelivered" }
+fn status_name(record: &OutboxRecord) -> &'static str {
+    if matches!(record.status, OutboxStatus::Held { .. }) { "held" } else { "undelivered" }
 }
 
-fn letter_json(letter: &OutboxRecord) -> Value {
-    json!({ "id": letter.id.0, "status": status_name(letter), "reason": reason_of(letter),
-            "event": letter.event, "staged_at": letter.staged_at, "message": letter.message })
+fn record_json(record: &OutboxRecord) -> Value {
+    json!({ "id": record.id.0, "status": status_name(record), "reason": reason_of(record),
+            "event": record.event, "staged_at": record.staged_at, "message": record.message })
 }
 
-fn format_letter(letter: &OutboxRecord) -> String {
-    let (message, status) = (&letter.message, status_name(letter));
+fn format_record(record: &OutboxRecord) -> String {
+    let (message, status) = (&record.message, status_name(record));
     let target = format!("{} {}", message.channel, message.chat_id);
     let text = message.content.text();
-    format!("{:>5}  {}  {status:11}  {target}  {}: {text}", letter.id.0, letter.staged_at, reason_of(letter))
+    format!("{:>5}  {}  {status:11}  {target}  {}: {text}", record.id.0, record.staged_at, reason_of(record))
 }

@@ -10,7 +10,7 @@ use clap::Args;
 use rustix::fs::{FlockOperation, flock};
 use serde_json::json;
 
-use super::{CommandContext, print, print_json, print_lines, replace_control_chars};
+use super::{CommandContext, WorkspaceFlag, print, print_json, print_lines, replace_control_chars};
 use crate::config::{
     Config, ConfigSources, TRUST_FILE, TrustDecision, TrustRecord, instruction_files, write_private_file,
 };
@@ -18,9 +18,11 @@ use crate::{CommandError, builder, home};
 
 #[derive(Args)]
 pub(crate) struct TrustArgs {
-    /// Workspace directory [default: current directory]
+    /// Workspace to trust [default: that of --workspace, or the current directory]
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
+    #[command(flatten)]
+    workspace: WorkspaceFlag,
     /// List the trusted workspaces
     #[arg(long, conflicts_with_all = ["dir", "remove"])]
     list: bool,
@@ -34,9 +36,11 @@ pub(crate) struct TrustArgs {
 
 #[derive(Args)]
 pub(crate) struct UntrustArgs {
-    /// Workspace directory [default: current directory]
+    /// Workspace to stop trusting [default: that of --workspace, or the current directory]
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
+    #[command(flatten)]
+    workspace: WorkspaceFlag,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -48,23 +52,40 @@ pub(crate) fn trust(arguments: TrustArgs) -> Result<(), CommandError> {
         let home = ConfigSources::from_process(Path::new("."))?.home;
         return list_trusted(&TrustRecord::load(&home)?, arguments.json);
     }
+    let dir = choose_dir(arguments.dir, arguments.workspace)?;
     if arguments.remove {
-        return untrust(&UntrustArgs { dir: arguments.dir, json: arguments.json });
+        return remove_trust(dir.as_deref(), arguments.json);
     }
-    let workspace = builder::resolve_workspace(arguments.dir.as_deref())?;
+    let workspace = builder::resolve_workspace(dir.as_deref())?;
     let home = ConfigSources::from_process(&workspace)?.home;
     update_record(&home, |record| record.trust(workspace.clone()))?;
     print_decision(&workspace, true, arguments.json)
 }
 
-/// Removes the trust of a workspace, which need not exist any more.
-pub(crate) fn untrust(arguments: &UntrustArgs) -> Result<(), CommandError> {
-    let dir = arguments.dir.as_deref().unwrap_or(Path::new("."));
+/// Removes the trust of a workspace.
+pub(crate) fn untrust(arguments: UntrustArgs) -> Result<(), CommandError> {
+    let dir = choose_dir(arguments.dir, arguments.workspace)?;
+    remove_trust(dir.as_deref(), arguments.json)
+}
+
+/// Directory that a command names, as its argument or with `--workspace`. Both together are refused: clap does not detect the
+/// conflict if `--workspace` precedes the command.
+fn choose_dir(dir: Option<PathBuf>, workspace: WorkspaceFlag) -> Result<Option<PathBuf>, CommandError> {
+    if dir.is_some() && workspace.path.is_some() {
+        let message = "give the workspace as DIR or with --workspace, not both";
+        return Err(CommandError::new(ErrorCode::Usage, message));
+    }
+    Ok(dir.or(workspace.path))
+}
+
+/// Removes the trust of a workspace, which need not exist any more. The default is the current directory.
+fn remove_trust(dir: Option<&Path>, json: bool) -> Result<(), CommandError> {
+    let dir = dir.unwrap_or(Path::new("."));
     let workspace = dir.canonicalize().or_else(|_| std::path::absolute(dir));
     let workspace = workspace.map_err(|error| CommandError::workspace_error(dir, &error.to_string()))?;
     let home = ConfigSources::from_process(&workspace)?.home;
     update_record(&home, |record| record.forget(&workspace))?;
-    print_decision(&workspace, false, arguments.json)
+    print_decision(&workspace, false, json)
 }
 
 /// Changes the record of a home, which is created if it is missing. Processes that change it take turns.

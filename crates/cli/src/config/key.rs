@@ -69,7 +69,11 @@ pub const CONFIG_KEYS: &[ConfigKey] = &[
     limit_key("max_run_entries", "20000", "maximum number of results of a run on the tape, which excludes deltas"),
     limit_key("result_delta_bytes", "1048576", "maximum size of a message delta streamed by a runner"),
     limit_key("result_message_bytes", "10485760", "maximum size of a message of a runner"),
-    limit_key("result_tool_bytes", "4194304", "maximum size of a call of a runner's own tool, with its result"),
+    limit_key(
+        "result_tool_bytes",
+        "4194304",
+        "maximum size of a call of a runner's own tool, of its output, and of a platform's answer to an action",
+    ),
     limit_key("result_state_bytes", "1048576", "maximum size of a state update or an action request"),
     limit_key("result_artifact_bytes", "16777216", "maximum size of an artifact in a result"),
     limit_key("api_calls_per_second", "1000", "maximum rate of run-API calls of a run"),
@@ -121,7 +125,7 @@ pub const CONFIG_KEYS: &[ConfigKey] = &[
     ConfigKey {
         workspace: Forbidden,
         is_list: true,
-        ..plain_key("web_allow_private", None, "private hosts that web.fetch may reach, as HOST:PORT")
+        ..plain_key("web_allow_private", None, "private hosts that web.fetch may reach, as HOST or HOST:PORT")
     },
     ConfigKey { workspace: Forbidden, secret: true, ..plain_key("web_proxy", None, "HTTP proxy of web.fetch") },
     ConfigKey {

@@ -1,7 +1,7 @@
 use super::{ConfigError, ConfigFixture};
 
 #[test]
-fn k04_knowledge_bases_are_named_folders() {
+fn g11_knowledge_bases_are_named_folders() {
     let fixture = ConfigFixture::new().home(
         "[knowledge.docs]\npath = '~/docs'\ndescription = 'the handbook'\n\n[knowledge.team-notes]\npath = '/srv/notes'",
     );
@@ -21,7 +21,7 @@ fn k04_knowledge_bases_are_named_folders() {
 }
 
 #[test]
-fn k04_invalid_knowledge_base_is_rejected() {
+fn g11_invalid_knowledge_base_is_rejected() {
     for (text, expected) in [
         ("knowledge = 'docs'", "as in [knowledge.docs]"),
         ("[knowledge]\ndocs = '/srv'", "must be a table"),

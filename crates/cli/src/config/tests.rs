@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use super::key::{CONFIG_KEYS, WorkspaceRule};
 use super::{Config, ConfigError, ConfigSources, SettingListing};
 
 #[path = "channels_tests.rs"]
@@ -218,4 +219,28 @@ fn invalid_values_are_rejected() {
 fn unknown_capstan_variable_is_reported() {
     let fixture = ConfigFixture::new().variable("CAPSTAN_MODLE", "x").variable("CAPSTAN_LOG", "debug");
     assert_eq!(fixture.load().unwrap().unknown_variables(), ["CAPSTAN_MODLE"]);
+}
+
+/// Keys in backquotes in the paragraph of `docs/configuration.md` that begins with this text.
+fn documented_keys(beginning: &str) -> Vec<&'static str> {
+    let page = include_str!("../../../../docs/configuration.md");
+    let (_, rest) = page.split_once(beginning).expect("the paragraph");
+    let end = rest.find("\n- ").into_iter().chain(rest.find("\n\n")).min().expect("the end of the paragraph");
+    rest[..end].split('`').skip(1).step_by(2).collect()
+}
+
+#[test]
+fn x06_keys_that_an_untrusted_workspace_may_not_set_are_documented() {
+    let lists = [
+        (WorkspaceRule::Forbidden, documented_keys("\n- may not set ")),
+        (WorkspaceRule::LowerOnly, documented_keys("\n- may lower but not raise ")),
+    ];
+    for (rule, documented) in lists {
+        let names = CONFIG_KEYS.iter().filter(|key| key.workspace == rule).map(|key| key.name);
+        let is_documented = |name: &&str| {
+            documented.iter().any(|listed| listed == name || listed.ends_with('_') && name.starts_with(listed))
+        };
+        let missing: Vec<&str> = names.filter(|name| !is_documented(name)).collect();
+        assert_eq!(missing, [""; 0], "{rule:?}");
+    }
 }

@@ -53,6 +53,19 @@ fn a01_model_recovers_from_wrong_arguments_and_unknown_tools() {
 }
 
 #[test]
+fn a04_commands_for_people_do_not_exist_for_a_model() {
+    let names = ["help", "model", "quit", "tape_reset"];
+    let server = ScriptedModel::start_blocking(vec![
+        ScriptedReply::tool_calls_verbatim(names.map(|name| (name, name, "{}"))),
+        ScriptedReply::text("done"),
+    ]);
+    let fixture = CliFixture::with_model(&server);
+    assert_eq!(fixture.capstan(&["run", "hello"]).succeeded().stdout, "done\n");
+    assert_eq!(tool_results(&server.requests()[1]), names.map(|name| format!("there is no tool {name}")));
+    assert_tape_valid(&fixture, &server);
+}
+
+#[test]
 fn a01_hanging_tool_times_out_and_the_run_continues() {
     let server = ScriptedModel::start_blocking(vec![
         ScriptedReply::tool_calls([("a", "bash", json!({"cmd": "sleep 1000", "timeout_seconds": 1}))]),
@@ -176,7 +189,7 @@ fn a02_persistent_overflow_fails_the_run_and_leaves_a_valid_tape() {
 }
 
 #[test]
-fn a01_run_out_of_tokens_fails_and_keeps_its_text() {
+fn a01_x09_run_out_of_tokens_fails_and_keeps_its_text() {
     let server = ScriptedModel::start_blocking(vec![
         ScriptedReply::tool_calls([("a", "bash", json!({"cmd": "echo one"}))])
             .with_text("Let me look.")

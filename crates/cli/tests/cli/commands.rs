@@ -59,7 +59,7 @@ fn a03_failed_command_is_reported_and_an_invalid_one_rejected() {
 }
 
 #[test]
-fn p04_request_after_a_handoff_command_starts_from_the_anchor() {
+fn p03_p04_request_after_a_handoff_command_starts_from_the_anchor() {
     let server =
         ScriptedModel::start_blocking(vec![ScriptedReply::text("old words"), ScriptedReply::text("new words")]);
     let fixture = CliFixture::with_model(&server);

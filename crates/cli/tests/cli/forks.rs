@@ -1,4 +1,4 @@
-//! Forks and generations on the command line (P9, P11).
+//! Forks and generations on the command line (P2, P9, P11).
 
 use std::process::Stdio;
 
@@ -80,6 +80,22 @@ fn p09_a_fork_is_not_closed_during_its_turn() {
     barrier.release();
     assert!(run.wait_with_output().unwrap().status.success());
     fixture.capstan(&["tape", "merge", "side"]).data();
+}
+
+#[test]
+fn p02_later_work_appends_to_the_tape_and_changes_no_entry() {
+    let fixture = CliFixture::new();
+    fixture.capstan(&["run", "hello"]).data();
+    let before = fixture.capstan(&["tape", "export", "cli:local"]).lines();
+    fixture.capstan(&["tape", "fork", "cli:local", "--as", "side"]).data();
+    fixture.capstan(&["run", "--tape", "side", "on the side"]).data();
+    fixture.capstan(&["run", ",tape.handoff name=phase-2 summary=done"]).data();
+    fixture.capstan(&["tape", "search", "cli:local", "hello"]).data();
+    fixture.capstan(&["tape", "merge", "side"]).data();
+    fixture.capstan(&["tape", "reset", "cli:local", "--archive"]).data();
+    let after = fixture.capstan(&["tape", "export", "cli:local", "--generation", "1"]).lines();
+    assert_eq!(after[..before.len()], before);
+    assert!(after.len() > before.len(), "{after:?}");
 }
 
 #[test]

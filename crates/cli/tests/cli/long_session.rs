@@ -102,13 +102,13 @@ fn run_session(total_turns: usize) -> Vec<u64> {
 }
 
 #[test]
-fn p13_p14_session_with_handoffs_has_stable_prefixes() {
+fn p13_p14_p16_session_with_handoffs_has_stable_prefixes() {
     run_session(SHORT_SESSION_TURNS);
 }
 
 #[test]
 #[ignore = "takes minutes; `make soak` runs it"]
-fn p13_p14_soak_session_of_seven_hundred_turns_has_stable_memory() {
+fn p13_p14_p16_soak_session_of_seven_hundred_turns_has_stable_memory() {
     let memory = run_session(LONG_SESSION_TURNS);
     let least = |turns: Range<usize>| memory[turns].iter().min().copied().expect("turns");
     let (early, late) = (least(EARLY_TURNS), least(LATE_TURNS));

@@ -169,6 +169,21 @@ fn a06_instructions_of_a_workspace_are_used_only_after_capstan_trust() {
 }
 
 #[test]
+fn a06_trust_and_untrust_act_on_the_workspace_of_the_global_option() {
+    let fixture = CliFixture::new().trusted();
+    let (own, other) = (fixture.workspace().display().to_string(), fixture.path("other"));
+    std::fs::create_dir(&other).unwrap();
+    assert_eq!(fixture.capstan(&["trust", "-w", &other]).data(), format!("trusted: {other}\n"));
+    assert_eq!(fixture.capstan(&["-w", &other, "untrust"]).data(), format!("not trusted: {other}\n"));
+    assert_eq!(fixture.capstan(&["trust", "--remove", "--workspace", &own]).data(), format!("not trusted: {own}\n"));
+    for command in ["trust", "untrust"] {
+        fixture.capstan(&[command, &own, "-w", &other]).refused("usage", 2);
+        fixture.capstan(&["-w", &other, command, &own]).refused("usage", 2);
+    }
+    assert_eq!(fixture.capstan(&["trust", "--list"]).data(), "");
+}
+
+#[test]
 fn a06_terminal_user_is_asked_about_a_workspace_once() {
     let fixture = CliFixture::new();
     std::fs::write(fixture.workspace().join("AGENTS.md"), "Speak softly.").unwrap();

@@ -42,7 +42,8 @@ fn history_status(fixture: &CliFixture) -> Value {
 fn x07_restore_replaces_the_database_and_keeps_the_replaced_one() {
     let (fixture, backup) = fixture_with_backup();
     let output = fixture.capstan(&["store", "restore", &backup]).succeeded();
-    assert!(output.stdout.contains("nothing was changed") && output.stderr.contains("--yes"), "{output:?}");
+    assert_eq!(output.stderr, "note: nothing was changed; add --yes to restore the backup\n");
+    assert!(output.stdout.starts_with("would restore") && !output.stdout.contains("nothing"), "{output:?}");
     let plan = fixture.capstan(&["store", "restore", &backup, "--dry-run", "--json"]).json();
     assert_eq!((&plan["changed"], &plan["lost_events"], &plan["replaced"]), (&json!(false), &json!(1), &Value::Null));
     assert_eq!(user_texts(&fixture), ["old", "new"]);

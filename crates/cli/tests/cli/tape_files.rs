@@ -47,6 +47,31 @@ fn p12_file_is_read_in_place() {
 }
 
 #[test]
+fn p12_commands_that_change_or_pin_a_tape_refuse_a_file() {
+    let fixture = CliFixture::new();
+    let path = sample_path();
+    for arguments in [
+        &["fork", &path, "--as", "side"][..],
+        &["merge", &path],
+        &["discard", &path],
+        &["reset", &path],
+        &["head", &path],
+    ] {
+        let refused = fixture.capstan(&[&["tape"], arguments].concat()).refused("tape-unknown", 2);
+        let hint = format!("{path} is a file; import it first with: capstan tape import {path}");
+        assert!(refused.stderr.contains(&hint), "{arguments:?}: {}", refused.stderr);
+    }
+}
+
+#[test]
+fn p12_stored_tape_is_changed_even_if_a_file_has_its_name() {
+    let fixture = CliFixture::new();
+    fixture.capstan(&["tape", "import", &sample_path(), "--name", "notes"]).data();
+    std::fs::write(fixture.workspace().join("notes"), "not a tape").unwrap();
+    assert_eq!(fixture.capstan(&["tape", "reset", "notes"]).data(), "started a new generation of notes\n");
+}
+
+#[test]
 fn p12_export_equals_the_imported_file_line_by_line() {
     let fixture = CliFixture::new();
     let imported = fixture.capstan(&["tape", "import", &sample_path()]).data();
@@ -207,7 +232,7 @@ fn p05_session_continues_an_imported_tape() {
 }
 
 #[test]
-fn p12_legacy_export_joins_the_results_of_a_step() {
+fn p12_export_for_bub_joins_the_results_of_a_step() {
     let server = ScriptedModel::start_blocking(vec![
         ScriptedReply::tool_calls([
             ("call_1", "bash", json!({"cmd": "echo one"})),
@@ -217,7 +242,7 @@ fn p12_legacy_export_joins_the_results_of_a_step() {
     ]);
     let fixture = CliFixture::with_model(&server);
     fixture.capstan(&["run", "go"]).succeeded();
-    let (ours, joined) = (fixture.entries(), fixture.capstan(&["tape", "export", "cli:local", "--legacy"]).values());
+    let (ours, joined) = (fixture.entries(), fixture.capstan(&["tape", "export", "cli:local", "--bub"]).values());
     assert_eq!(entries_of_kind(&ours, "tool_result").len(), 2);
     let results = entries_of_kind(&joined, "tool_result");
     assert_eq!(results.len(), 1);

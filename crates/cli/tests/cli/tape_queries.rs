@@ -143,7 +143,7 @@ fn g07_event_log_lists_events_activity_and_outcomes() {
 #[test]
 fn g07_event_log_lists_failures_and_foreign_entries() {
     let fixture = CliFixture::new().set("CAPSTAN_MAX_STEPS", "1");
-    fixture.capstan(&["run", "[[tool:help]] [[tool:help]]"]).failed("max-steps", 1);
+    fixture.capstan(&["run", "[[tool:tape.info]] [[tool:tape.info]]"]).failed("max-steps", 1);
     let log = fixture.capstan(&["tape", "events", "cli:local", "--json"]).values();
     let named =
         |name: &str| log.iter().find(|fact| fact["fact"] == name).unwrap_or_else(|| panic!("no {name}")).clone();

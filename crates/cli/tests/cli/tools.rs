@@ -131,7 +131,7 @@ fn p11_tape_reset_command_starts_a_new_generation() {
     run_message(&fixture, "forget everything");
     let entries = fixture.entries();
     let refused = entries_of_kind(&entries, "tool_result")[0].to_string();
-    assert!(refused.contains("only a person"), "{refused}");
+    assert!(refused.contains("there is no tool tape_reset"), "{refused}");
     fixture.assert_undamaged();
     fixture.capstan(&["doctor"]).succeeded();
 }

@@ -167,7 +167,7 @@ fn run_killed(
     fixture.run_command(operation.command, None);
     let repeated = fixture.read_state();
     expect(repeated.entries == complete.after.entries, format!("repeated, it has another result: {repeated:?}"));
-    File::create(TrialDir::new(fixture.root(), 0).gate_file("bystanding")).expect("a gate can be opened");
+    File::create(TrialDir::new(fixture.root(), 0).barrier_file("bystanding")).expect("a barrier can be opened");
     fixture.wait_until("the host answers", || fixture.store_reader.has_ended(&script.messages[0]));
     let snapshot = fixture.store_reader.snapshot(&script.messages, &fixture.platform.record());
     expect(snapshot.outcome(&script.messages[0].id) == Some("replied"), "the host was affected".to_owned());

@@ -2,7 +2,7 @@
 
 use capstan::protocol::{ActorRef, Event, EventId};
 use capstan_crash_matrix::channel::PlatformChannel;
-use capstan_crash_matrix::crash_plugin::{ADMISSION_KEY, SILENT_MARKER, WAITS_AT_KEY};
+use capstan_crash_matrix::crash_plugin::{ADMISSION_KEY, SILENT_MARKER, UNSEEN_EFFECT, WAITS_AT_KEY};
 use capstan_crash_matrix::state_runner::STATE_RUNNER_KEY;
 use serde_json::json;
 
@@ -16,8 +16,8 @@ pub struct ScriptedMessage {
     chat: &'static str,
     pub text: String,
     admission_mode: Option<&'static str>,
-    /// Gate its turn waits at.
-    turn_gate: Option<&'static str>,
+    /// Barrier at which its turn waits.
+    turn_barrier: Option<&'static str>,
     /// Served by the state runner, which has no model.
     pub for_state_runner: bool,
     pub when: StartCondition,
@@ -27,7 +27,7 @@ pub struct ScriptedMessage {
 
 /// Gate that a tool waits at.
 #[derive(Clone)]
-pub struct ScriptedGate {
+pub struct ScriptedBarrier {
     pub key: &'static str,
     /// Condition to open it for a host that was never killed.
     pub when: StartCondition,
@@ -39,7 +39,7 @@ pub struct ScriptedGate {
 #[derive(Clone)]
 pub enum StartCondition {
     Immediately,
-    /// A tool waits at this gate, or the event that called it has ended without.
+    /// A tool waits at this barrier, or the event that called it has ended without.
     ToolWaiting(&'static str, &'static str),
     /// The host has acknowledged this event.
     Acknowledged(&'static str),
@@ -54,7 +54,7 @@ pub struct TurnKind {
     /// A plugin answers in place of the agent.
     pub replaces_agent: bool,
     pub messages: Vec<ScriptedMessage>,
-    gates: Vec<ScriptedGate>,
+    barriers: Vec<ScriptedBarrier>,
 }
 
 /// All steps of a trial.
@@ -66,7 +66,7 @@ pub struct TrialScript {
     /// The machine has few resources: turns wait for each other, and the lock files of processes are removed.
     pub is_constrained: bool,
     pub messages: Vec<ScriptedMessage>,
-    pub gates: Vec<ScriptedGate>,
+    pub barriers: Vec<ScriptedBarrier>,
 }
 
 const REPLIED_OUTCOMES: &[&str] = &["replied"];
@@ -82,7 +82,7 @@ impl ScriptedMessage {
             chat,
             text,
             admission_mode: None,
-            turn_gate: None,
+            turn_barrier: None,
             for_state_runner: false,
             when: StartCondition::Immediately,
             allowed_outcomes,
@@ -99,8 +99,8 @@ impl ScriptedMessage {
 
     /// Makes its turn start only after the previous one is completely finished, so that the order of commits is always
     /// the same.
-    fn with_turn_gate(self, gate: &'static str) -> Self {
-        Self { turn_gate: Some(gate), ..self }
+    fn with_turn_barrier(self, barrier: &'static str) -> Self {
+        Self { turn_barrier: Some(barrier), ..self }
     }
 
     fn sent_by_caller(self) -> Self {
@@ -118,9 +118,10 @@ impl ScriptedMessage {
     /// Returns the requested effects that must not be executed twice, in the form of the execution record.
     pub fn effects(&self) -> Vec<String> {
         let tasks = self.text.split('[').filter_map(|text| text.split_once(']')?.0.split_once(' '));
-        let is_own = |tool: &str| tool.starts_with("own");
-        let effects = tasks.filter(|(tool, _)| is_own(tool) || *tool == "effect");
-        let effects = effects.map(|(tool, key)| format!("{} {key}", if is_own(tool) { "own" } else { tool }));
+        let is_unseen = |tool: &str| tool.starts_with(UNSEEN_EFFECT);
+        let effects = tasks.filter(|(tool, _)| is_unseen(tool) || *tool == "effect");
+        let effects =
+            effects.map(|(tool, key)| format!("{} {key}", if is_unseen(tool) { UNSEEN_EFFECT } else { tool }));
         let by_command = self.text.strip_prefix(",effect key=").map(|key| format!("effect {key}"));
         effects.chain(by_command).collect()
     }
@@ -142,8 +143,8 @@ impl ScriptedMessage {
         if let Some(mode) = self.admission_mode {
             event.metadata.insert(ADMISSION_KEY.to_owned(), json!(mode));
         }
-        if let Some(gate) = self.turn_gate {
-            event.metadata.insert(WAITS_AT_KEY.to_owned(), json!(gate));
+        if let Some(barrier) = self.turn_barrier {
+            event.metadata.insert(WAITS_AT_KEY.to_owned(), json!(barrier));
         }
         if self.for_state_runner {
             event.metadata.insert(STATE_RUNNER_KEY.to_owned(), json!(true));
@@ -154,11 +155,11 @@ impl ScriptedMessage {
 
 impl TurnKind {
     fn new(title: &'static str, messages: Vec<ScriptedMessage>) -> Self {
-        Self { title, replaces_agent: false, messages, gates: Vec::new() }
+        Self { title, replaces_agent: false, messages, barriers: Vec::new() }
     }
 
-    fn with_gate(mut self, key: &'static str, when: StartCondition) -> Self {
-        self.gates.push(ScriptedGate { key, after_death: when.clone(), when });
+    fn with_barrier(mut self, key: &'static str, when: StartCondition) -> Self {
+        self.barriers.push(ScriptedBarrier { key, after_death: when.clone(), when });
         self
     }
 
@@ -171,8 +172,14 @@ impl TurnKind {
         let last = self.messages.last().expect("a kind has messages");
         let follow_up = ScriptedMessage { id: format!("{}-after", last.id), ..last.clone() };
         let text = format!("after {}", last.id);
-        ScriptedMessage { text, admission_mode: None, turn_gate: None, allowed_outcomes: REPLIED_OUTCOMES, ..follow_up }
-            .with_condition(StartCondition::Ended(self.ids()))
+        ScriptedMessage {
+            text,
+            admission_mode: None,
+            turn_barrier: None,
+            allowed_outcomes: REPLIED_OUTCOMES,
+            ..follow_up
+        }
+        .with_condition(StartCondition::Ended(self.ids()))
     }
 }
 
@@ -194,7 +201,7 @@ impl TrialScript {
                 "mind [watch bystanding]",
                 REPLIED_OUTCOMES,
             )],
-            gates: vec![ScriptedGate { key: "bystanding", when: all_ended.clone(), after_death: all_ended }],
+            barriers: vec![ScriptedBarrier { key: "bystanding", when: all_ended.clone(), after_death: all_ended }],
         };
         for kind in kinds {
             let with_start_condition = |mut message: ScriptedMessage| {
@@ -204,7 +211,7 @@ impl TrialScript {
                 message
             };
             script.messages.extend(kind.messages.iter().cloned().map(with_start_condition));
-            script.gates.extend(kind.gates.iter().cloned());
+            script.barriers.extend(kind.barriers.iter().cloned());
         }
         script.messages.extend(follow_ups);
         script
@@ -271,7 +278,7 @@ pub fn turn_kinds() -> Vec<TurnKind> {
         ),
     ]);
     kinds.extend(state_runner_kinds());
-    kinds.extend(stand_in_kinds());
+    kinds.extend(unseen_effect_kinds());
     kinds
 }
 
@@ -296,18 +303,18 @@ fn concurrent_kinds() -> Vec<TurnKind> {
             ScriptedMessage::new("stopped", "interrupt", "wait [watch stoppable]", &["cancelled", "replied"]),
             ScriptedMessage::new("stopping", "interrupt", "rather this", REPLIED_OUTCOMES)
                 .with_admission("interrupt")
-                .with_turn_gate("is-stopped")
+                .with_turn_barrier("is-stopped")
                 .with_condition(StartCondition::ToolWaiting("stoppable", "stopped")),
         ],
     )
-    .with_gate("is-stopped", when_ended("stopped"));
+    .with_barrier("is-stopped", when_ended("stopped"));
     // A message that had its turn in another process does not stop the first one any more.
-    let stopped = ScriptedGate {
+    let stopped = ScriptedBarrier {
         key: "stoppable",
         when: when_ended("stopped"),
         after_death: StartCondition::Acknowledged("stopping"),
     };
-    interrupt.gates.push(stopped);
+    interrupt.barriers.push(stopped);
     let mut concurrent = TurnKind::new(
         "A command during a turn, and a dropped message",
         vec![
@@ -321,7 +328,7 @@ fn concurrent_kinds() -> Vec<TurnKind> {
     );
     // No command runs concurrently with a turn that another process had started.
     let busy = ("being-busy", StartCondition::Acknowledged("dropped"), StartCondition::Acknowledged("beside"));
-    concurrent.gates.push(ScriptedGate { key: busy.0, when: busy.1, after_death: busy.2 });
+    concurrent.barriers.push(ScriptedBarrier { key: busy.0, when: busy.1, after_death: busy.2 });
     vec![
         TurnKind::new(
             "A message ingested into the run",
@@ -332,7 +339,7 @@ fn concurrent_kinds() -> Vec<TurnKind> {
                     .with_condition(StartCondition::ToolWaiting("steering", "steered")),
             ],
         )
-        .with_gate("steering", StartCondition::Acknowledged("steering")),
+        .with_barrier("steering", StartCondition::Acknowledged("steering")),
         TurnKind::new(
             "Messages collected into one turn",
             vec![
@@ -342,39 +349,39 @@ fn concurrent_kinds() -> Vec<TurnKind> {
                     .with_condition(StartCondition::ToolWaiting("collecting", "collect-0")),
                 ScriptedMessage::new("collect-2", "collect", "part two", REPLIED_OUTCOMES)
                     .with_admission("collect")
-                    .with_turn_gate("is-collected")
+                    .with_turn_barrier("is-collected")
                     .with_condition(StartCondition::Acknowledged("collect-1")),
             ],
         )
-        .with_gate("is-collected", when_ended("collect-0"))
-        .with_gate("collecting", StartCondition::Acknowledged("collect-2")),
+        .with_barrier("is-collected", when_ended("collect-0"))
+        .with_barrier("collecting", StartCondition::Acknowledged("collect-2")),
         concurrent,
         interrupt,
     ]
 }
 
 /// Kinds of turns with a plugin in place of the agent, whose effects the host does not see.
-fn stand_in_kinds() -> Vec<TurnKind> {
+fn unseen_effect_kinds() -> Vec<TurnKind> {
     let kinds = vec![
         TurnKind::new(
             "A `run_model` hook in place of the runner",
-            vec![ScriptedMessage::new("own", "own", "do [own owned]", REPLIED_OUTCOMES)],
+            vec![ScriptedMessage::new("own", "own", "do [unseen-effect owned]", REPLIED_OUTCOMES)],
         ),
         TurnKind::new(
             "A `run_model` hook in place of the runner, for messages collected into one turn",
             vec![
-                ScriptedMessage::new("own-0", "owns", "wait [own-watch owning]", REPLIED_OUTCOMES),
-                ScriptedMessage::new("own-1", "owns", "do [own one]", &["folded", "replied"])
+                ScriptedMessage::new("own-0", "owns", "wait [unseen-effect-and-wait owning]", REPLIED_OUTCOMES),
+                ScriptedMessage::new("own-1", "owns", "do [unseen-effect one]", &["folded", "replied"])
                     .with_admission("collect")
                     .with_condition(StartCondition::ToolWaiting("owning", "own-0")),
-                ScriptedMessage::new("own-2", "owns", "do [own two]", REPLIED_OUTCOMES)
+                ScriptedMessage::new("own-2", "owns", "do [unseen-effect two]", REPLIED_OUTCOMES)
                     .with_admission("collect")
-                    .with_turn_gate("is-owned")
+                    .with_turn_barrier("is-owned")
                     .with_condition(StartCondition::Acknowledged("own-1")),
             ],
         )
-        .with_gate("is-owned", when_ended("own-0"))
-        .with_gate("owning", StartCondition::Acknowledged("own-2")),
+        .with_barrier("is-owned", when_ended("own-0"))
+        .with_barrier("owning", StartCondition::Acknowledged("own-2")),
     ];
     kinds.into_iter().map(|kind| TurnKind { replaces_agent: true, ..kind }).collect()
 }

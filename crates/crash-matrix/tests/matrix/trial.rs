@@ -51,10 +51,10 @@ pub struct CrashTrial<'a> {
     store_reader: StoreReader,
     /// Dropped last.
     folder: TempDir,
-    /// Progress, by id: events offered, events ended, and gates opened.
+    /// Progress, by id: events offered, events ended, and barriers opened.
     offered: BTreeSet<&'a str>,
     ended: BTreeSet<&'a str>,
-    opened_gates: BTreeSet<&'a str>,
+    opened_barriers: BTreeSet<&'a str>,
     commit_range: (usize, usize),
 }
 
@@ -64,7 +64,7 @@ impl<'a> CrashTrial<'a> {
         let folder = trial_folder();
         let platform = FakePlatform::start(&TrialDir::new(folder.path(), 0).socket_path());
         let store_reader = StoreReader::open(&folder.path().join("home"), script.uses_file_tapes);
-        let (offered, ended, opened_gates) = Default::default();
+        let (offered, ended, opened_barriers) = Default::default();
         Self {
             script,
             kills,
@@ -74,7 +74,7 @@ impl<'a> CrashTrial<'a> {
             folder,
             offered,
             ended,
-            opened_gates,
+            opened_barriers,
             commit_range: (0, 0),
         }
     }
@@ -239,11 +239,12 @@ impl<'a> CrashTrial<'a> {
                 self.offered.insert(id);
             }
         }
-        for gate in &script.gates {
-            let when = if deaths == 0 { &gate.when } else { &gate.after_death };
-            if !self.opened_gates.contains(gate.key) && self.is_due(when) {
-                File::create(TrialDir::new(self.folder.path(), 0).gate_file(gate.key)).expect("a gate can be opened");
-                self.opened_gates.insert(gate.key);
+        for barrier in &script.barriers {
+            let when = if deaths == 0 { &barrier.when } else { &barrier.after_death };
+            if !self.opened_barriers.contains(barrier.key) && self.is_due(when) {
+                File::create(TrialDir::new(self.folder.path(), 0).barrier_file(barrier.key))
+                    .expect("a barrier can be opened");
+                self.opened_barriers.insert(barrier.key);
             }
         }
     }

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn k04_facade_builds_the_request_and_reads_the_response_of_its_method() {
+    async fn k11_facade_builds_the_request_and_reads_the_response_of_its_method() {
         let api = api(|request| match request {
             ApiRequest::ToolsRefuseCommand(call) => {
                 assert_eq!((call.raw.as_str(), call.reason.as_str()), ("x", "no"));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn k04_facade_reads_the_items_of_a_stream() {
+    async fn k11_facade_reads_the_items_of_a_stream() {
         let items = |_| {
             let events = [ModelEvent::Text("a".to_owned()), ModelEvent::Stop];
             ApiReply::Stream(stream::iter(events.map(Ok)).boxed())

@@ -32,7 +32,7 @@ pub struct RetrievedPassages {
     /// Passages, the best match first.
     pub passages: Vec<KnowledgePassage>,
     /// Description of the parts of the source that were not searched, and the reason; `None` if all were.
-    pub left_out: Option<String>,
+    pub skipped: Option<String>,
 }
 
 /// Failure of a query. The message is returned to the runner and must not name paths of the machine.

@@ -47,7 +47,8 @@ pub trait Tool: Send + Sync + 'static {
         false
     }
 
-    /// Returns true if the tool is for people only: available as a comma command, and not offered to models.
+    /// Returns true if the tool is for people only: available as a comma command. For models it does not exist: it is not
+    /// offered, and a call of it is refused like one of an unknown tool.
     fn is_command_only(&self) -> bool {
         false
     }

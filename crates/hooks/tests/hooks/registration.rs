@@ -83,7 +83,7 @@ async fn h09_plugin_that_does_not_load_is_reported_and_contributes_nothing() {
             ("sound", "a plugin with this name is already registered"),
         ]
     );
-    let running: Vec<&str> = hooks.registry().plugins_in_call_order().map(PluginName::as_str).collect();
+    let running: Vec<&str> = hooks.registry().plugins_by_priority().map(PluginName::as_str).collect();
     assert_eq!(running, ["sound"]);
     let decision = hooks.call_first::<ResolveSession>(&resolve_session_args()).await.unwrap().unwrap();
     assert_eq!(decision.value.as_str(), "cli:local");

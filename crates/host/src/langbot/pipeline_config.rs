@@ -4,7 +4,7 @@ use capstan_protocol::{ChannelName, DeliveryPolicy, JsonObject, ModelId, RunnerI
 use serde::Deserialize;
 use serde_json::Value;
 
-/// LangBot's names for its own agent: up to 4.10, and the plugins that took its place.
+/// LangBot's names for its own agent: up to 4.10, and those of the plugins that replaced it.
 const LOCAL_AGENT_RUNNERS: [&str; 3] =
     ["local-agent", "plugin:langbot/local-agent/default", "plugin:langbot-team/LocalAgent/default"];
 /// LangBot's limit for the length of the history. Here the agent's view of the tape decides.
@@ -39,7 +39,7 @@ pub(super) struct AiConfig {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct RunnerChoice {
-    /// Id of the runner; `runner` is its name up to LangBot 4.10.
+    /// Id of the runner. The key was `runner` up to LangBot 4.10.
     #[serde(alias = "runner")]
     id: String,
     /// Seconds after which a new conversation begins; 0 means never.
@@ -85,7 +85,7 @@ struct LocalAgentConfig {
     model: LocalAgentModel,
     prompt: Vec<PromptMessage>,
     knowledge_bases: Option<Vec<String>>,
-    /// The only base, up to LangBot 4.5.
+    /// The one knowledge base that LangBot up to 4.5 supports.
     knowledge_base: Option<String>,
 }
 
@@ -149,11 +149,14 @@ impl LocalAgentConfig {
     }
 }
 
-/// Returns the name of a model if it is one of this host. LangBot itself names models by ids of its database.
+/// Checks that a model is written as `PROVIDER:NAME`. LangBot's own model ids mean nothing here.
 fn check_model(name: String) -> Result<String, String> {
     match name.parse::<ModelId>() {
         Ok(_) => Ok(name),
-        Err(_) => Err(format!("the model {name:?} is an id of LangBot; write it as PROVIDER:NAME, or leave it empty")),
+        Err(_) => Err(format!(
+            "the model {name:?} is not of the form PROVIDER:NAME (ids of LangBot's database are not supported); correct it, \
+             or leave it empty"
+        )),
     }
 }
 
@@ -193,8 +196,9 @@ impl ExtensionPreferences {
 
 /// Output settings of a pipeline.
 ///
-/// A reply without a channel returns to LangBot, which applies its own output settings to it. Only where the pipeline
-/// names a channel of this host, settings that the host does not support are rejected.
+/// A reply without a channel returns to LangBot, which applies its own output settings to it. Unsupported settings are
+/// therefore rejected only if the pipeline names a channel of this host, except `misc.track-function-calls`, which is always
+/// rejected.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct OutputConfig {
@@ -257,7 +261,7 @@ enum ExceptionHandling {
 }
 
 impl MiscConfig {
-    /// The first hint with a text of its own.
+    /// Key of the first notice with a custom text.
     fn custom_hint(&self) -> Result<Option<&str>, String> {
         for (key, value) in &self.hints {
             match value {
@@ -280,13 +284,13 @@ pub(super) struct QueryDelivery {
 
 impl OutputConfig {
     pub(super) fn into_delivery(self) -> Result<QueryDelivery, String> {
-        let custom_hint = self.misc.custom_hint()?.map(str::to_owned);
+        let custom_hint = self.misc.custom_hint()?.map(|hint| format!("misc.{hint}"));
         let unsupported = [
             ("long-text-processing.strategy", self.long_text_processing.strategy.is_some_and(|name| name != "none")),
             ("force-delay", self.force_delay.min > 0.0 || self.force_delay.max > 0.0),
             ("misc.at-sender", self.misc.at_sender),
             ("misc.exception-handling", self.misc.exception_handling == ExceptionHandling::Hide),
-            ("misc, which sets the text of a notice,", custom_hint.is_some()),
+            (custom_hint.as_deref().unwrap_or_default(), custom_hint.is_some()),
         ];
         let rejected = unsupported.into_iter().find(|(_, is_requested)| *is_requested && self.channel.is_some());
         if let Some((key, _)) = rejected {

@@ -126,7 +126,7 @@ fn g09_output_settings_of_langbot_are_rejected_only_if_a_channel_is_named() {
     let cases = [
         ("misc", json!({"at-sender": true}), "output.misc.at-sender"),
         ("misc", json!({"exception-handling": "hide"}), "output.misc.exception-handling"),
-        ("misc", json!({"failure-hint": "Try later"}), "output.misc, which sets the text of a notice"),
+        ("misc", json!({"failure-hint": "Try later"}), "output.misc.failure-hint requests a feature"),
         ("force-delay", json!({"min": 1, "max": 2}), "output.force-delay"),
         ("long-text-processing", json!({"strategy": "image"}), "output.long-text-processing.strategy"),
     ];

@@ -86,7 +86,7 @@ impl BindingStore {
         found.cloned().ok_or_else(|| BindingError::Unknown { binding_id: id.clone() })
     }
 
-    /// Resolves the binding of an event: its own if it came with one, else the closest match. Fails if an unreadable
+    /// Resolves the binding of an event: its own if it came with one, else the most specific match. Fails if an unreadable
     /// binding could match it.
     pub async fn resolve(
         &self,
@@ -113,7 +113,7 @@ impl BindingStore {
             unreadable.binding_id, unreadable.reason
         );
         let fits = choice.binding_id.map(|binding_id| RejectedBinding { binding_id, reason: choice.reason });
-        Ok(BindingChoice { binding_id: None, reason, losers: fits.into_iter().chain(choice.losers).collect() })
+        Ok(BindingChoice { binding_id: None, reason, rejected: fits.into_iter().chain(choice.rejected).collect() })
     }
 
     /// Saves a binding, replacing the one with its id. Refused when it is invalid, does not fit its runner, or conflicts with

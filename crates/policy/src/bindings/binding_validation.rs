@@ -24,7 +24,7 @@ pub enum BindingError {
         detail: String,
     },
     /// Another binding would match some events with equal specificity.
-    #[error("the binding {binding_id} fits events of type {event_type} as closely as {other}")]
+    #[error("the binding {binding_id} matches events of type {event_type} with the same specificity as {other}")]
     #[code(BindingAmbiguous)]
     Ambiguous {
         /// The binding.

@@ -9,12 +9,12 @@ use super::specificity::{count_conditions, scope_values};
 /// Event type for which two bindings would match an event with equal specificity, if there is one.
 ///
 /// Scopes that name different fields are never equally specific, and scopes that name the same fields match the same event
-/// only with the same values. Of two patterns only equal ones match a name equally closely.
+/// only with the same values. Of two patterns only equal ones match a name with equal specificity.
 pub(super) fn ambiguous_event_type(a: &Binding, b: &Binding) -> Option<String> {
-    let is_same_place = scope_values(&a.scope) == scope_values(&b.scope);
+    let has_same_scope = scope_values(&a.scope) == scope_values(&b.scope);
     if !a.enabled
         || !b.enabled
-        || !is_same_place
+        || !has_same_scope
         || count_conditions(a) != count_conditions(b)
         || are_exclusive(&a.filters, &b.filters)
     {

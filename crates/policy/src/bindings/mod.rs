@@ -27,13 +27,13 @@ pub use unreadable_binding::UnreadableBinding;
 /// Prefix of the id of a binding that came with a LangBot query and is stored nowhere else.
 pub const PIPELINE_BINDING_PREFIX: &str = "pipeline:";
 
-/// True of a binding that came with a LangBot query.
-pub fn is_pipeline_binding(binding: &str) -> bool {
-    binding.starts_with(PIPELINE_BINDING_PREFIX)
+/// Returns true if the id is that of a binding that came with a LangBot query.
+pub fn is_pipeline_binding(binding_id: &str) -> bool {
+    binding_id.starts_with(PIPELINE_BINDING_PREFIX)
 }
 
-/// Binding of a fresh installation: every event goes to the built-in agent. It applies until bindings are first changed, and
-/// is stored as one of them from then on.
+/// Binding of a fresh installation: every event goes to the built-in agent. It applies while no binding is stored; the
+/// first change stores it along with the changed binding.
 pub fn default_binding() -> Binding {
     Binding {
         binding_id: "default".into(),
@@ -57,8 +57,9 @@ pub struct BindingChoice {
     pub binding_id: Option<BindingId>,
     /// Reason for the choice.
     pub reason: String,
-    /// The other bindings, each with its reason.
-    pub losers: Vec<RejectedBinding>,
+    /// The other bindings, each with its reason. The name on the wire is historical.
+    #[serde(rename = "losers")]
+    pub rejected: Vec<RejectedBinding>,
 }
 
 /// Binding that was not chosen for an event.
@@ -72,30 +73,30 @@ pub struct RejectedBinding {
 
 /// Resolves the binding of an event.
 pub fn resolve_binding<'a>(bindings: &'a [Binding], event: &Event) -> Option<&'a Binding> {
-    let fitting =
+    let matches =
         bindings.iter().filter_map(|binding| Some((binding_match::match_binding(binding, event).ok()?, binding)));
-    fitting.max_by_key(|(closeness, _)| *closeness).map(|(_, binding)| binding)
+    matches.max_by_key(|(specificity, _)| *specificity).map(|(_, binding)| binding)
 }
 
 /// Resolves the binding of an event and explains the choice.
 pub fn explain_choice(bindings: &[Binding], event: &Event) -> BindingChoice {
-    let winner = resolve_binding(bindings, event);
-    let closest = winner.and_then(|winner| binding_match::match_binding(winner, event).ok());
-    let reason = match closest {
-        Some(closeness) => format!("it fits closest: {closeness}"),
-        None => "no binding fits this event, so nothing is done about it".to_owned(),
+    let chosen = resolve_binding(bindings, event);
+    let match_of_chosen = chosen.and_then(|chosen| binding_match::match_binding(chosen, event).ok());
+    let reason = match match_of_chosen {
+        Some(specificity) => format!("most specific match: {specificity}"),
+        None => "no binding matches this event; it is not served".to_owned(),
     };
-    let others = bindings.iter().filter(|binding| winner.is_none_or(|winner| winner.binding_id != binding.binding_id));
-    let loser = |binding: &Binding| RejectedBinding {
+    let others = bindings.iter().filter(|binding| chosen.is_none_or(|chosen| chosen.binding_id != binding.binding_id));
+    let reject = |binding: &Binding| RejectedBinding {
         binding_id: binding.binding_id.clone(),
         reason: match binding_match::match_binding(binding, event) {
-            Ok(closeness) => format!("it fits, but less closely: {closeness}"),
-            Err(misfit) => misfit.to_string(),
+            Ok(specificity) => format!("matches, but is less specific: {specificity}"),
+            Err(mismatch) => mismatch.to_string(),
         },
     };
     BindingChoice {
-        binding_id: winner.map(|winner| winner.binding_id.clone()),
+        binding_id: chosen.map(|chosen| chosen.binding_id.clone()),
         reason,
-        losers: others.map(loser).collect(),
+        rejected: others.map(reject).collect(),
     }
 }

@@ -57,7 +57,7 @@ error_codes! {
     /// A file or folder already exists at the path of the backup.
     BackupExists { id: "backup-exists", exit: Usage, owner: Shared,
         hint: "choose another path, or pass --force to replace the existing files" }
-    /// A binding matches some events exactly as closely as another enabled binding.
+    /// A binding matches some events with the same specificity as another enabled binding.
     BindingAmbiguous { id: "binding-ambiguous", exit: Usage, owner: Shared,
         hint: "narrow the scope, event types or filters of one of the two bindings, or disable the other one first" }
     /// A binding is malformed, or its runner does not accept its configuration.

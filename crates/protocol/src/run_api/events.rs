@@ -55,13 +55,14 @@ pub struct EventRecord {
     pub run_id: Option<RunId>,
 }
 
-/// One fact of the event log.
+/// One item of the event log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+// The key `fact` is historical.
 #[serde(tag = "fact", rename_all = "snake_case")]
 pub enum EventLogItem {
     /// An event was accepted.
     Inbound {
-        /// Entry that records the fact.
+        /// Entry of the item.
         entry: TapeEntry,
         /// The event.
         event: Box<Event>,
@@ -77,13 +78,13 @@ pub enum EventLogItem {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         run_id: Option<RunId>,
     },
-    /// A message that answers an event, and its delivery status.
+    /// A message of the event's turn, and its delivery status.
     Delivery {
         /// Row of the outbox.
         row: u64,
         /// Time at which the message was staged.
         staged_at: Timestamp,
-        /// Event that the message answers.
+        /// Event whose turn sent the message.
         event: EventKey,
         /// The message.
         message: Box<OutboundMessage>,
@@ -92,13 +93,13 @@ pub enum EventLogItem {
     },
     /// Tool calls and results, commands, platform actions, handoffs, dispatched messages, errors.
     Activity {
-        /// Entry that records the fact.
+        /// Entry of the item.
         entry: TapeEntry,
     },
 }
 
 impl EventLogItem {
-    /// Name of the fact; of an activity the name of its event, or its kind.
+    /// Name of the item; for an activity the name of its event, or its kind.
     pub fn name(&self) -> &str {
         match self {
             Self::Inbound { .. } => "inbound",

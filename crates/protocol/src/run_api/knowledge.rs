@@ -48,6 +48,6 @@ pub struct RetrievedPage {
     /// The passages, best first. If the base has changed since the previous page, passages may be repeated or missing.
     pub passages: CursorPage<KnowledgePassage>,
     /// Parts of the base that were not searched, with the reason; absent if the whole base was searched.
-    #[serde(default)]
-    pub left_out: Option<String>,
+    #[serde(default, rename = "left_out")]
+    pub skipped: Option<String>,
 }

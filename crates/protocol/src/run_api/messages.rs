@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn k04_every_method_is_named_after_its_group_and_facade_method() {
+    fn k11_every_method_is_named_after_its_group_and_facade_method() {
         let names: Vec<&str> = ApiMethod::METHODS.iter().map(|method| method.as_str()).collect();
         assert_eq!(names, FACADE_NAMES);
         for method in ApiMethod::METHODS {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn k04_requests_are_tagged_with_their_method_and_round_trip() {
+    fn k11_requests_are_tagged_with_their_method_and_round_trip() {
         let search = ApiRequest::TapeSearch(TapeSearchCall { text: "rope".to_owned(), limit: 5 });
         assert_round_trip(&search, &json!({"method": "tape.search", "params": {"text": "rope", "limit": 5}}));
         assert_eq!(search.method(), ApiMethod::TapeSearch);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn k04_responses_and_stream_items_are_tagged_with_their_method_and_round_trip() {
+    fn k11_responses_and_stream_items_are_tagged_with_their_method_and_round_trip() {
         let delta = ApiResponse::ModelsStream(ModelEvent::Text("a".to_owned()));
         assert_round_trip(&delta, &json!({"method": "models.stream", "result": {"type": "text", "data": "a"}}));
         assert_eq!(delta.method(), ApiMethod::ModelsStream);

@@ -56,7 +56,7 @@ macro_rules! run_api_methods {
                 call ToolsList(EmptyCall) -> Arc<[ToolSpec]>,
                 fn list() = EmptyCall {};
 
-                /// Description and schema of a tool, by its name or by the name that a model was given.
+                /// Description and schema of a tool, by its name (`fs.read`) or its name for models (`fs_read`).
                 "tools.detail" needs "`tools`: `detail`, for that tool",
                 call ToolsDetail(ToolDetailCall) -> ToolSpec,
                 fn detail(name: &str) = ToolDetailCall { name: name.to_owned() };
@@ -96,7 +96,8 @@ macro_rules! run_api_methods {
                 call TapeHandoff(HandoffCall) -> (),
                 fn handoff(name: &str, state: JsonObject) = HandoffCall { name: name.to_owned(), state };
 
-                /// Writes an event that no view shows. Names of the host's own events are rejected.
+                /// Writes an event that no view shows. Names of the host's own events, and names with the same first part
+                /// (`action.` …), are rejected.
                 "tape.note" needs "`tape`: `write`",
                 call TapeNote(NoteCall) -> (),
                 fn note(name: &str, data: Value) = NoteCall { name: name.to_owned(), data };
@@ -118,7 +119,7 @@ macro_rules! run_api_methods {
                 call TapeFork(ForkCall) -> ForkSummary,
                 fn fork(at: Option<EntryId>) = ForkCall { at };
 
-                /// Name, head and number of anchors.
+                /// Name, head, number of anchors, the last anchor and the number of entries since it.
                 "tape.info" needs "`tape`: `read`",
                 call TapeInfo(EmptyCall) -> TapeSummary,
                 fn info() = EmptyCall {};
@@ -128,7 +129,8 @@ macro_rules! run_api_methods {
                 call TapeAnchors(AnchorsCall) -> Vec<TapeEntry>,
                 fn anchors(limit: usize) = AnchorsCall { limit };
 
-                /// Entries that contain a text, newest first, at most 200.
+                /// Messages, tool calls, tool results and anchors that contain every word of a text, typos tolerated;
+                /// newest first, at most 200.
                 "tape.search" needs "`tape`: `read`",
                 call TapeSearch(TapeSearchCall) -> Vec<TapeEntry>,
                 fn search(text: &str, limit: usize) = TapeSearchCall { text: text.to_owned(), limit };
@@ -149,15 +151,16 @@ macro_rules! run_api_methods {
 
             /// Messages that arrive during the run and are meant for it.
             steering: SteeringApi {
-                /// Messages that arrived since the last call, in order. Each message is written to the tape, and its
-                /// event is folded into this run.
+                /// Prompts of the messages offered to this run since the last call, in order; each is written to the tape,
+                /// and its event is folded into this run. Ends before the first message with another binding or origin,
+                /// which gets a turn of its own.
                 ///
                 /// Call it between two steps.
                 "steering.take" needs "`steering`",
                 call SteeringTake(EmptyCall) -> Vec<Content>,
                 fn take() = EmptyCall {};
 
-                /// The same messages as `steering.take`, each with its prompt and the event that it was built from.
+                /// Like `steering.take`, with the event of each message. A message is returned once, by either method.
                 "steering.pull" needs "`steering`",
                 call SteeringPull(EmptyCall) -> Vec<SteeredMessage>,
                 fn pull() = EmptyCall {};

@@ -49,7 +49,7 @@ fn method_table() -> String {
 
 /// `UPDATE_DOCS=1 cargo nextest run -p capstan-protocol` rewrites the table.
 #[test]
-fn k04_run_api_page_lists_all_methods() {
+fn k11_run_api_page_lists_all_methods() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/run-api.md");
     let page = std::fs::read_to_string(&path).unwrap();
     let (before, rest) = page.split_once(TABLE_START).expect("start marker of the table");

@@ -6,7 +6,7 @@ use capstan_hooks::contracts::methods::{RunsCancel, RunsChild, RunsEvents, RunsG
 use capstan_hooks::contracts::{ApiMethod, ChildRunCall, ChildRunOutcome, CursorPage, EventLogItem, RunSummary};
 use capstan_protocol::run_api::{RunCancelCall, RunEventsCall, RunGetCall, RunListCall};
 use capstan_protocol::{ApiError, ApiErrorCode, EntryId, EventOperation, ModelOperation, ReadScope, RunId};
-use capstan_tape::{EventLogRecord, RunRecord, TapeSlice};
+use capstan_tape::{EventLogRow, RunRecord, TapeSlice};
 use serde_json::{Value, json};
 
 use super::cursor::PagedList;
@@ -122,9 +122,9 @@ impl MethodHandler for RunsEvents {
         };
         let slice = TapeSlice { up_to: Some(last_entry), ..TapeSlice::after(after) };
         let log = tapes.event_log(&record.tape, &slice).await.map_err(|error| store_api_error(&error))?;
-        let is_of_run = |item: &EventLogRecord| match item {
-            EventLogRecord::Activity(entry) => entry.run_id() == Some(record.run_id.as_str()),
-            EventLogRecord::Inbound { .. } | EventLogRecord::Outcome { .. } | EventLogRecord::Delivery(_) => false,
+        let is_of_run = |item: &EventLogRow| match item {
+            EventLogRow::Activity(entry) => entry.run_id() == Some(record.run_id.as_str()),
+            EventLogRow::Inbound { .. } | EventLogRow::Outcome { .. } | EventLogRow::Delivery(_) => false,
         };
         let items = log.into_iter().filter(is_of_run).map(EventLogItem::from).collect();
         let next = (entries.len() == limit).then(|| list.encode_cursor(&last_entry.to_string()));

@@ -70,14 +70,14 @@ impl MethodHandler for KnowledgeRetrieve {
         let offset = position.and_then(|position| position.parse().ok()).unwrap_or_default();
         // One more than requested, to know if there is a next page.
         let query = KnowledgeQuery { text: question, offset, limit: limit + 1 };
-        let RetrievedPassages { passages, left_out } = query_source(&base, source.as_ref(), query).await?;
+        let RetrievedPassages { passages, skipped } = query_source(&base, source.as_ref(), query).await?;
         let mut page = build_page(passages, limit);
         let next = page.has_more.then(|| list.encode_cursor(&(offset + page.passages.len()).to_string()));
         let masker = &run.environment.options.secret_masker;
         // A passage is a fragment of a longer text and may begin or end within a secret.
         page.passages.iter_mut().for_each(|passage| masker.mask_fragment(&mut passage.text));
-        let left_out = left_out.map(|notice| truncate_text(notice, MAX_NOTICE_LEN));
-        Ok(RetrievedPage { passages: CursorPage { items: page.passages, next }, left_out })
+        let skipped = skipped.map(|notice| truncate_text(notice, MAX_NOTICE_LEN));
+        Ok(RetrievedPage { passages: CursorPage { items: page.passages, next }, skipped })
     }
 }
 
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn k04_a_page_has_at_most_the_requested_passages_and_bytes() {
+    fn g11_a_page_has_at_most_the_requested_passages_and_bytes() {
         let page = build_page(passages(4, 10), 3);
         assert!(page.passages.len() == 3 && page.has_more);
         let page = build_page(passages(3, 10), 3);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn k04_passages_of_a_source_are_brought_within_bounds() {
+    fn g11_passages_of_a_source_are_brought_within_bounds() {
         let page = build_page(passages(1, 2 * MAX_PASSAGE_LEN + 2), 3);
         assert_eq!(page.passages[0].text.len(), MAX_PASSAGE_LEN);
         assert!(page.passages[0].score.is_finite(), "JSON has no NaN");

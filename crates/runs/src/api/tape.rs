@@ -70,7 +70,7 @@ impl MethodHandler for TapeHandoff {
             return Err(ApiError::new(ApiErrorCode::InvalidArgument, "an anchor needs a name"));
         }
         nesting::check_nesting(&state)?;
-        // The state outlives the context that it summarizes.
+        // Secrets are masked: the state is copied into every later view.
         let masker = &run.environment.options.secret_masker;
         state.values_mut().for_each(|value| masker.mask_value(value));
         run.request_handoff(PendingHandoff { name, state }).await.map_err(|error| store_api_error(&error))
@@ -89,7 +89,9 @@ impl MethodHandler for TapeNote {
     async fn handle(run: &Arc<Run>, call: NoteCall, _: CallPermit) -> Result<(), ApiError> {
         let NoteCall { name, data } = call;
         if TapeEventKind::is_reserved_name(&name) {
-            let message = format!("events named {name:?} are written by the host alone");
+            let message = format!(
+                "the event name {name:?} is reserved for the host; use a prefix of your own, such as \"NAME.event\""
+            );
             return Err(ApiError::new(ApiErrorCode::InvalidArgument, message));
         }
         nesting::check_nesting(&data)?;
@@ -124,12 +126,12 @@ impl MethodHandler for TapeReset {
         let tape = run.journal.tape();
         let refuse = |message: &str| Err(ApiError::new(ApiErrorCode::InvalidArgument, message));
         if !run.is_command() {
-            return refuse("only a person can reset the tape; tape.handoff starts a new context");
+            return refuse("only a comma command can reset the tape; tape.handoff starts a new context");
         }
         let mut in_flight = tapes.store().in_flight_events(Some(tape));
         while let Some(event) = in_flight.next().await.map_err(|error| store_api_error(&error))? {
             let is_own = run.served_events.iter().any(|(key, _)| *key == event.key);
-            // A waiting event gets its turn on the new tape. The message of an ingested event would be lost.
+            // A queued event gets its turn in the new generation. An ingested message would be left in the old one.
             if !is_own && event.ingestion.is_some() {
                 return refuse("another message of this session is in progress; try again when it is answered");
             }
@@ -261,14 +263,14 @@ async fn select_context(run: &Arc<Run>) -> Result<Option<Vec<ChatMessage>>, ApiE
     Ok(Some(decided.value))
 }
 
-/// Admits a search of bounded cost, one at a time: the calls of a step run at once, and would keep the readers of all
-/// sessions busy.
+/// Admits a search of bounded cost, one at a time: the calls of a step run in parallel and would occupy every database
+/// reader.
 pub(super) async fn admit_search<'a>(run: &'a Run, text: &str) -> Result<SemaphorePermit<'a>, ApiError> {
     if searchable_words(text).nth(MAX_SEARCH_WORDS).is_some() {
         let message = format!("a search has at most {MAX_SEARCH_WORDS} words; search for the rarest ones");
         return Err(ApiError::new(ApiErrorCode::InvalidArgument, message));
     }
-    let permit = run.call_limiter.search_lock.acquire().await;
+    let permit = run.call_limiter.search_permit.acquire().await;
     permit.map_err(|error| ApiError::new(ApiErrorCode::RuntimeError, error.to_string()))
 }
 

@@ -256,10 +256,11 @@ impl ToolCaller {
         calls.iter().any(|call| self.effectful_tool_name(&call.function.name).is_some())
     }
 
-    /// Output of one call. Failures become error outputs that the model can read.
+    /// Output of one call of a model, for which tools that are for people only do not exist. Failures become error outputs
+    /// that the model can read.
     pub(super) async fn answer_call(&self, call: &ToolCall) -> ToolOutput {
         let name = &call.function.name;
-        let Some(tool) = self.tool(name).cloned() else {
+        let Some(tool) = self.tool(name).filter(|tool| !tool.is_command_only()).cloned() else {
             return ToolOutput::error(format!("there is no tool {name}"));
         };
         if !self.0.grant().may.tools.allows(ToolOperation::Call, tool.spec().name.as_str()) {

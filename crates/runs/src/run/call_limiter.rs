@@ -36,7 +36,7 @@ pub(crate) struct CallLimiter {
     /// Held by a change of stored state, from the check of its quota to the commit.
     pub(crate) change_lock: Semaphore,
     /// Held by a search.
-    pub(crate) search_lock: Semaphore,
+    pub(crate) search_permit: Semaphore,
 }
 
 struct CallLimiterState {
@@ -84,7 +84,7 @@ impl CallLimiter {
             revoked: CancellationToken::new(),
             step_lock: Semaphore::new(1),
             change_lock: Semaphore::new(1),
-            search_lock: Semaphore::new(1),
+            search_permit: Semaphore::new(1),
         }
     }
 

@@ -169,7 +169,7 @@ impl PreparedEffects {
 
 /// The entry that records for each plugin of the dispatch whether it sent or staged the message.
 pub(crate) fn dispatch_report_entry(dispatched: &DispatchReport) -> EntryDraft {
-    let votes = dispatched.sent_by.iter().map(|(plugin, sent)| DispatchVote { plugin: plugin.clone(), sent: *sent });
+    let votes = dispatched.answers.iter().map(|(plugin, sent)| DispatchVote { plugin: plugin.clone(), sent: *sent });
     let dispatch = OutboundDispatch {
         kind: dispatched.outbound.kind,
         channel: dispatched.outbound.channel.clone(),

@@ -22,7 +22,7 @@ pub(crate) use self::event_commit::{AnchoredTapes, EventCommitter};
 pub use self::event_resolver::{EventResolver, ResolvedEvent};
 pub(crate) use self::intake_queue::IntakeQueues;
 use self::intake_queue::IntakeTicket;
-use crate::accepted_event::{AcceptedEvent, WaitingCaller};
+use crate::accepted_event::{AcceptedEvent, LocalCaller};
 use crate::closing::TurnCloser;
 use crate::duplicate_replies::DuplicateReplies;
 use crate::lease_keeper::LeaseKeeper;
@@ -54,7 +54,7 @@ impl EventIntake {
     pub fn accept_in_order(
         self: &Arc<Self>,
         incoming: IncomingEvent,
-        caller: Option<WaitingCaller>,
+        caller: Option<LocalCaller>,
     ) -> impl Future<Output = Result<(), HostError>> + Send + 'static {
         let intake = Arc::clone(self);
         let ticket = self.queues.join(&incoming.event);
@@ -91,7 +91,7 @@ impl EventIntake {
     async fn accept(
         &self,
         incoming: IncomingEvent,
-        caller: Option<WaitingCaller>,
+        caller: Option<LocalCaller>,
         ticket: IntakeTicket,
         is_unserved: &AtomicBool,
     ) -> Result<(), HostError> {

@@ -46,7 +46,7 @@ pub(super) fn read_tail(file: &File, path: &Path) -> Result<FileTail, StoreError
     Ok(tail)
 }
 
-/// Error for a line that cannot be parsed. Counts the lines before it, which no other path needs.
+/// Error for a line that cannot be parsed. Reads the file up to the line to find its number; done only for this error.
 pub(super) fn corrupt_line_error(
     mut file: &File,
     path: &Path,
@@ -91,15 +91,10 @@ fn create_quarantine_file(path: &Path) -> io::Result<(File, PathBuf)> {
 
 /// Makes the directory entry of a new file durable.
 pub(super) fn sync_parent_directory(path: &Path) -> io::Result<()> {
-    match path.parent() {
-        // Other systems cannot open a directory, and do not need it to be synced.
-        Some(directory) if cfg!(unix) => {
-            // The parent of a path with one component is the empty path, which cannot be opened.
-            let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
-            File::open(directory)?.sync_all()
-        }
-        _ => Ok(()),
-    }
+    let Some(directory) = path.parent() else { return Ok(()) };
+    // The parent of a path with one component is the empty path, which cannot be opened.
+    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+    File::open(directory)?.sync_all()
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ fn consecutive_messages_of_one_role_are_valid() {
 }
 
 #[test]
-fn request_without_messages_is_refused() {
+fn request_without_messages_is_a_violation() {
     assert_one_violation(&[], "no messages");
 }
 
@@ -68,19 +68,19 @@ fn call_must_be_answered_before_any_other_message() {
 }
 
 #[test]
-fn late_answer_is_refused() {
+fn late_answer_is_a_violation() {
     let violations_found = violations(&[user("go"), calls(["a"]), user("and?"), tool_message("a")]);
     assert_eq!(violations_found.len(), 2, "{violations_found:?}");
     assert!(violations_found[1].contains("not an open call"));
 }
 
 #[test]
-fn answer_without_a_call_is_refused() {
+fn answer_without_a_call_is_a_violation() {
     assert_one_violation(&[user("go"), tool_message("a")], "not an open call");
 }
 
 #[test]
-fn second_answer_is_refused() {
+fn second_answer_is_a_violation() {
     assert_one_violation(&[user("go"), calls(["a"]), tool_message("a"), tool_message("a")], "not an open call");
 }
 
@@ -118,7 +118,7 @@ fn assistant_message_has_content_or_calls() {
 }
 
 #[test]
-fn malformed_calls_are_refused() {
+fn malformed_calls_are_violations() {
     let call = |id: &str, name: &str, arguments: Value| {
         json!({"role": "assistant", "content": "", "tool_calls": [
             {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}

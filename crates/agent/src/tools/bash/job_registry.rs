@@ -7,6 +7,7 @@ use std::time::Duration;
 use capstan_hooks::contracts::ToolError;
 use capstan_protocol::{FILE_LIMIT_BACKOFF, SessionId, ToolOutput};
 
+use super::MAX_COMMAND_SECONDS;
 use super::background_job::BackgroundJob;
 use super::command_output::{MAX_BACKGROUND_OUTPUT_BYTES, MAX_FOREGROUND_OUTPUT_BYTES, OutputState};
 use super::process_selector::ProcessSelector;
@@ -14,7 +15,7 @@ use super::running_command::{CommandExit, CommandOptions, RunningCommand, ShellC
 use super::watchdog::CommandWatchdog;
 
 /// Maximum number of running jobs per session.
-const MAX_SESSION_JOBS: usize = 8;
+const MAX_RUNNING_JOBS_PER_SESSION: usize = 8;
 /// Maximum number of running jobs in total.
 const MAX_RUNNING_JOBS: usize = 64;
 /// Maximum number of finished jobs remembered.
@@ -22,7 +23,7 @@ const MAX_FINISHED_JOBS: usize = 64;
 
 /// Commands of a host; background jobs belong to a session. Dropping the registry kills all of them.
 pub(crate) struct JobRegistry {
-    /// Prefix of the marks of this host's commands.
+    /// Prefix of the values of `AGENT_COMMAND` that mark processes of this host's commands.
     mark_prefix: String,
     /// Number of the last command.
     command_counter: AtomicU64,
@@ -68,10 +69,14 @@ impl JobRegistry {
     }
 
     /// Runs a command until it exits or times out.
-    pub(super) async fn run_foreground(&self, command: ShellCommand, limit: Duration) -> Result<ToolOutput, ToolError> {
-        let (_, mut shell) = wait_for_files(|| self.spawn_command(&command, MAX_FOREGROUND_OUTPUT_BYTES)).await?;
+    pub(super) async fn run_foreground(
+        &self,
+        command: ShellCommand,
+        timeout: Duration,
+    ) -> Result<ToolOutput, ToolError> {
+        let (_, mut shell) = spawn_with_retry(|| self.spawn_command(&command, MAX_FOREGROUND_OUTPUT_BYTES)).await?;
         let output = shell.output();
-        let exit = shell.wait(Some(limit)).await.map_err(|error| ToolError::new(error.to_string()))?;
+        let exit = shell.wait(Some(timeout)).await.map_err(|error| ToolError::new(error.to_string()))?;
         shell.finish(exit).await;
         let mut text = take_new_output(&output, OutputState::Closed);
         drop(output);
@@ -80,7 +85,8 @@ impl JobRegistry {
             CommandExit::Success if text.is_empty() => ToolOutput::ok("(no output)"),
             CommandExit::Success => ToolOutput::ok(text),
             CommandExit::TimedOut(_) => {
-                failed_output(&text, &format!("{exit}: set timeout_seconds, or run it with background=true"))
+                let hint = format!("raise timeout_seconds (at most {MAX_COMMAND_SECONDS}), or use background=true");
+                failed_output(&text, &format!("{exit}: {hint}"))
             }
             CommandExit::Code(_) | CommandExit::Signal(_) | CommandExit::Killed => {
                 failed_output(&text, &exit.to_string())
@@ -93,27 +99,27 @@ impl JobRegistry {
         &self,
         session: &SessionId,
         command: &ShellCommand,
-        limit: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Result<String, ToolError> {
-        wait_for_files(|| self.try_spawn_background(session, command, limit)).await
+        spawn_with_retry(|| self.try_spawn_background(session, command, timeout)).await
     }
 
     fn try_spawn_background(
         &self,
         session: &SessionId,
         command: &ShellCommand,
-        limit: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Result<String, SpawnError> {
         let mut jobs = self.lock();
         let running = jobs.iter().filter(|job| job.is_running());
         let in_session = running.clone().filter(|job| job.session == *session).count();
-        if in_session >= MAX_SESSION_JOBS || running.count() >= MAX_RUNNING_JOBS {
+        if in_session >= MAX_RUNNING_JOBS_PER_SESSION || running.count() >= MAX_RUNNING_JOBS {
             let error = ToolError::new("too many background jobs are running; stop one with bash.kill");
             return Err(SpawnError::Failed(error));
         }
         let (number, shell) = self.spawn_command(command, MAX_BACKGROUND_OUTPUT_BYTES)?;
         let id = format!("job-{number}");
-        jobs.push(Arc::new(BackgroundJob::new(id.clone(), session.clone(), command, shell, limit)));
+        jobs.push(Arc::new(BackgroundJob::new(id.clone(), session.clone(), command, shell, timeout)));
         let finished = jobs.iter().filter(|job| !job.is_running()).count();
         let mut excess = finished.saturating_sub(MAX_FINISHED_JOBS);
         jobs.retain(|job| {
@@ -144,7 +150,7 @@ impl JobRegistry {
 }
 
 impl Drop for JobRegistry {
-    /// Kills processes that exited commands left behind outside their groups, too.
+    /// Also kills processes that left the group of a command which has exited.
     fn drop(&mut self) {
         if self.command_counter.load(Ordering::Relaxed) > 0 {
             ProcessSelector { leader: None, mark: &self.mark_prefix }.kill_all();
@@ -152,8 +158,8 @@ impl Drop for JobRegistry {
     }
 }
 
-/// Starts a command, after a wait if no file descriptor is free. The cancellation of the run ends the wait.
-async fn wait_for_files<T>(spawn: impl Fn() -> Result<T, SpawnError>) -> Result<T, ToolError> {
+/// Starts a command; retries while no file descriptor is free. Ends with its future when the run is cancelled.
+async fn spawn_with_retry<T>(spawn: impl Fn() -> Result<T, SpawnError>) -> Result<T, ToolError> {
     let mut attempts = 0;
     loop {
         match spawn() {

@@ -113,7 +113,10 @@ async fn a04_hanging_command_times_out_with_a_hint() {
     let (output, _) = run_until_timeout("echo begun; echo >> ready; exec sleep 1000", 1).await;
     assert!(output.is_error);
     let text = output.text();
-    assert!(text.starts_with("begun\n[timed out after 3600 seconds: set timeout_seconds, or"), "{text}");
+    assert!(
+        text.starts_with("begun\n[timed out after 3600 seconds: raise timeout_seconds (at most 3600), or"),
+        "{text}"
+    );
 }
 
 #[tokio::test]

@@ -98,7 +98,7 @@ pub(super) fn check_plugins(hooks: &HookRuntime) -> CheckResult {
     let (message, hint) = match (failures.len(), unavailable.len()) {
         (0, 0) => {
             let loaded: Vec<&str> =
-                hooks.registry().plugins_in_call_order().map(capstan_protocol::PluginName::as_str).collect();
+                hooks.registry().plugins_by_priority().map(capstan_protocol::PluginName::as_str).collect();
             return CheckResult::ok("plugins", loaded.join(", "));
         }
         (0, commands) => (format!("commands not available: {commands}"), command_hint.to_owned()),

@@ -19,7 +19,7 @@ use crate::{CommandError, home};
 
 #[derive(Subcommand)]
 pub(crate) enum StoreCommand {
-    /// Write a verified snapshot of the store; safe while it is in use
+    /// Write a verified snapshot of the database; safe while it is in use
     Backup {
         /// File to create; tapes stored as files go to the folder PATH.tapes
         #[arg(value_name = "PATH")]
@@ -28,14 +28,14 @@ pub(crate) enum StoreCommand {
         #[arg(long)]
         force: bool,
     },
-    /// Replace the database by a backup, and keep the replaced one; dry run without --yes
+    /// Replace the database with a backup (only with --yes) and keep the old one
     ///
-    /// Refused while a process of the home runs. Events that were in flight at the moment of the backup end as failed with
-    /// a notice, and pending messages are held, because they may have been completed since.
+    /// Refused while a Capstan process uses the home. Events that were in flight when the backup was made end as failed with
+    /// a notice, and messages that were pending then are held: both may have been completed since.
     Restore(restore::RestoreArgs),
-    /// Return to the copy of the database that was kept before its newest migration
+    /// Replace the database with the copy that its newest migration kept
     Rollback {
-        /// Print the copy and what would be lost, and change nothing
+        /// Show the copy and what would be lost, without changing anything
         #[arg(long)]
         dry_run: bool,
         /// Print one JSON object

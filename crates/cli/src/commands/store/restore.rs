@@ -20,7 +20,7 @@ pub(crate) struct RestoreArgs {
     /// Backup that `capstan store backup` wrote
     #[arg(value_name = "FILE")]
     backup: PathBuf,
-    /// Print the backup and what would be lost, and change nothing
+    /// Show the backup and what would be lost, without changing anything
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
     /// Restore the backup; without it nothing is changed
@@ -53,7 +53,7 @@ pub(super) async fn restore(context: &CommandContext<'_>, arguments: &RestoreArg
     if arguments.json {
         print_json(&plan.to_json(replaced.as_deref()))?;
     } else {
-        print_lines(plan.describe(replaced.as_deref()))?;
+        print_lines(plan.describe(replaced.as_deref(), arguments.dry_run))?;
     }
     if !is_confirmed && !arguments.dry_run {
         stderr_line!("note: nothing was changed; add --yes to restore the backup");
@@ -99,7 +99,7 @@ impl RestorePlan {
         self.current.as_ref().map(|current| count(current).saturating_sub(count(&self.restored)))
     }
 
-    fn describe(&self, replaced: Option<&Path>) -> Vec<String> {
+    fn describe(&self, replaced: Option<&Path>, is_dry_run: bool) -> Vec<String> {
         let (backup, restored) = (self.backup.display(), &self.restored);
         let verb = if replaced.is_some() { "restored" } else { "would restore" };
         let content = format!("schema {}: {} entries, {} events", restored.version, restored.entries, restored.events);
@@ -119,11 +119,11 @@ impl RestorePlan {
             lines.push(format!("unfinished in the backup: {events} events, {messages} messages; {fate}"));
         }
         match replaced {
-            None => lines.push("nothing was changed".to_owned()),
+            None if is_dry_run => lines.push("nothing was changed".to_owned()),
             Some(replaced) if replaced.exists() => {
                 lines.push(format!("the replaced database is {}", replaced.display()));
             }
-            Some(_) => {}
+            None | Some(_) => {}
         }
         lines
     }

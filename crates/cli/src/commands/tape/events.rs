@@ -1,7 +1,7 @@
 //! `capstan tape events`.
 
 use capstan_protocol::EventKey;
-use capstan_tape::{EventLogRecord, OutboxRecord, OutboxStatus, TapeSlice};
+use capstan_tape::{EventLogRow, OutboxRecord, OutboxStatus, TapeSlice};
 
 use super::source::TapeSource;
 use super::{print_json_lines, print_lines, summarize_entry};
@@ -19,23 +19,23 @@ pub(super) async fn print_events(source: TapeSource, limit: Option<usize>, json:
     print_lines(records.map(|record| replace_control_chars(&format_event_row(record))))
 }
 
-fn format_event_row(record: &EventLogRecord) -> String {
+fn format_event_row(record: &EventLogRow) -> String {
     let (entry, date) = match record {
-        EventLogRecord::Inbound { entry, .. } | EventLogRecord::Activity(entry) => {
+        EventLogRow::Inbound { entry, .. } | EventLogRow::Activity(entry) => {
             (entry.id.to_string(), entry.date.as_str().to_owned())
         }
-        EventLogRecord::Delivery(row) => (String::new(), row.staged_at.to_string()),
-        EventLogRecord::Outcome { .. } => Default::default(),
+        EventLogRow::Delivery(row) => (String::new(), row.staged_at.to_string()),
+        EventLogRow::Outcome { .. } => Default::default(),
     };
     let text = match record {
-        EventLogRecord::Inbound { event, .. } => {
+        EventLogRow::Inbound { event, .. } => {
             format!("{}: {}", format_event_key(&EventKey::from(&**event)), event.input.plain_text())
         }
-        EventLogRecord::Outcome { event, outcome, .. } => {
+        EventLogRow::Outcome { event, outcome, .. } => {
             format!("{}: {}", format_event_key(event), outcome.as_ref().map_or("in flight", |outcome| outcome.name()))
         }
-        EventLogRecord::Delivery(row) => format_delivery(row),
-        EventLogRecord::Activity(entry) => summarize_entry(entry),
+        EventLogRow::Delivery(row) => format_delivery(row),
+        EventLogRow::Activity(entry) => summarize_entry(entry),
     };
     format!("{entry:>5}  {date:32}  {:11} {}", record.name(), truncate_line(&text))
 }

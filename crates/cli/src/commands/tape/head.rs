@@ -11,7 +11,7 @@ use crate::CommandError;
 
 pub(super) async fn print_heads(home: &HomeTapes<'_>, name: Option<String>, json: bool) -> Result<(), CommandError> {
     let heads = if let Some(name) = name {
-        let TapeSource { tapes, tape } = home.find_tape(&name).await?;
+        let TapeSource { tapes, tape } = home.find_stored_tape(&name).await?;
         Vec::from_iter(tapes.chain_head(&tape).await?)
     } else {
         let records = home.tapes()?.list().await?.into_iter();

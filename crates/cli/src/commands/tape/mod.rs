@@ -46,10 +46,10 @@ pub(crate) enum TapeCommand {
     Events {
         /// Tape, session id, or path to a .jsonl file
         name: String,
-        /// Show only the newest N records
+        /// Show only the newest N items
         #[arg(long, value_name = "N")]
         limit: Option<usize>,
-        /// Print each record as one line of JSON
+        /// Print each item as one line of JSON
         #[arg(long)]
         json: bool,
     },
@@ -61,7 +61,7 @@ pub(crate) enum TapeCommand {
         text: String,
         #[command(flatten)]
         filter: EntryFilterArgs,
-        /// Include entries that no view shows
+        /// Include hidden entries (`meta.context: false`), such as `event.accepted`
         #[arg(long)]
         all: bool,
         /// Print each entry as one line of JSON
@@ -81,8 +81,8 @@ pub(crate) enum TapeCommand {
         /// Tape, session id, or path to a .jsonl file
         name: String,
         /// Write the format of Bub, which has one entry for all results of a step
-        #[arg(long)]
-        legacy: bool,
+        #[arg(long, alias = "legacy")]
+        bub: bool,
         /// Export a generation that was ended by a reset
         #[arg(long, value_name = "N")]
         generation: Option<u32>,
@@ -128,11 +128,11 @@ pub(crate) enum TapeCommand {
     Reset {
         /// Tape or session id
         name: String,
-        /// Mark the old generation as archived; for people only, every generation is kept
+        /// Mark the old generation as archived. The mark is informational: every generation is kept
         #[arg(long)]
         archive: bool,
     },
-    /// Print the newest entry of a tape and its hash, to keep elsewhere
+    /// Print the head of a tape, TAPE:ID:HASH, to keep elsewhere and check with `tape verify`
     Head {
         /// Tape or session id [default: all tapes]
         name: Option<String>,
@@ -162,13 +162,13 @@ pub(crate) struct EntryFilterArgs {
     /// Only entries after the newest anchor with this name
     #[arg(long, value_name = "NAME")]
     after_anchor: Option<String>,
-    /// Only entries before the next anchor with this name
+    /// Only entries before the first anchor with this name, counted from the start of the selection
     #[arg(long, value_name = "NAME")]
     until_anchor: Option<String>,
-    /// Only entries since this date or time; a date alone means the whole day in UTC
+    /// Only entries since this date or time; a date alone is the start of that day in UTC
     #[arg(long, value_name = "DATE")]
     from: Option<String>,
-    /// Only entries until this date or time
+    /// Only entries until this date or time; a date alone is the end of that day in UTC
     #[arg(long, value_name = "DATE")]
     to: Option<String>,
     /// Only entries of this kind; repeatable
@@ -251,13 +251,13 @@ async fn execute(home: &HomeTapes<'_>, command: TapeCommand) -> Result<(), Comma
             let anchors = TapeSlice { kinds: vec![EntryKind::Anchor], ..TapeSlice::default() };
             print_entries(&tapes.read(&tape, &anchors).await?, json)
         }
-        TapeCommand::Export { name, legacy, generation } => {
-            transfer::export_tape(home.find_tape(&name).await?, legacy, generation).await
+        TapeCommand::Export { name, bub, generation } => {
+            transfer::export_tape(home.find_tape(&name).await?, bub, generation).await
         }
         TapeCommand::Import { file, name } => transfer::import_tape(home, &file, name).await,
         TapeCommand::Context { run, call } => context::print_context(home, run, call).await,
         TapeCommand::Fork { name, fork, at } => {
-            let TapeSource { tapes, tape } = home.find_tape(&name).await?;
+            let TapeSource { tapes, tape } = home.find_stored_tape(&name).await?;
             let fork = source::parse_tape_name(&fork)?;
             checks::check_name_is_free(&tapes, &fork).await?;
             checks::check_entry(&tapes, &tape, at).await?;
@@ -265,7 +265,7 @@ async fn execute(home: &HomeTapes<'_>, command: TapeCommand) -> Result<(), Comma
             print(&format!("forked {tape} as {fork}"))
         }
         TapeCommand::Merge { name } => {
-            let TapeSource { tapes, tape } = home.find_tape(&name).await?;
+            let TapeSource { tapes, tape } = home.find_stored_tape(&name).await?;
             checks::check_fork(&tapes, &tape).await?;
             let parent = tapes.record(&tape).await?.and_then(|record| record.fork).map(|fork| fork.parent);
             home.check_idle(&tapes, &tape).await?;
@@ -277,14 +277,14 @@ async fn execute(home: &HomeTapes<'_>, command: TapeCommand) -> Result<(), Comma
             print(&format!("merged {tape}: {count} {entries}"))
         }
         TapeCommand::Discard { name } => {
-            let TapeSource { tapes, tape } = home.find_tape(&name).await?;
+            let TapeSource { tapes, tape } = home.find_stored_tape(&name).await?;
             checks::check_fork(&tapes, &tape).await?;
             home.check_idle(&tapes, &tape).await?;
             tapes.discard(&tape).await?;
             print(&format!("discarded {tape}"))
         }
         TapeCommand::Reset { name, archive } => {
-            let TapeSource { tapes, tape } = home.find_tape(&name).await?;
+            let TapeSource { tapes, tape } = home.find_stored_tape(&name).await?;
             home.check_idle(&tapes, &tape).await?;
             tapes.reset(&tape, archive).await?;
             print(&format!("started a new generation of {tape}"))

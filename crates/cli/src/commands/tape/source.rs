@@ -86,13 +86,16 @@ impl<'a> HomeTapes<'a> {
         Ok(())
     }
 
-    /// Resolves a name: an existing file, a tape, a session of this workspace, or a unique prefix of a tape name, in this
-    /// order.
+    /// Resolves a name: an existing file, or a [stored tape](Self::find_stored_tape), in this order.
     pub(super) async fn find_tape(&self, name: &str) -> Result<TapeSource, CommandError> {
         let path = Path::new(name);
-        if path.is_file() {
-            return open_file_as_tape(path).await;
-        }
+        if path.is_file() { open_file_as_tape(path).await } else { self.find_stored_tape(name).await }
+    }
+
+    /// Resolves the name of a tape that is stored in the home: a tape, a session of this workspace, or a unique prefix of
+    /// a tape name, in this order. A change of a file would be lost with the command, so a file is refused.
+    pub(super) async fn find_stored_tape(&self, name: &str) -> Result<TapeSource, CommandError> {
+        let path = Path::new(name);
         let tapes = self.tapes()?.clone();
         if let Ok(tape) = TapeName::parse(name)
             && tapes.record(&tape).await?.is_some()
@@ -109,6 +112,10 @@ impl<'a> HomeTapes<'a> {
         let mut candidates = known.into_iter().map(|record| record.name).filter(|tape| tape.as_str().starts_with(name));
         match (candidates.next(), candidates.next()) {
             (Some(tape), None) if !name.is_empty() => Ok(TapeSource { tapes, tape }),
+            _ if path.is_file() => {
+                let message = format!("{name} is a file; import it first with: capstan tape import {name}");
+                Err(CommandError::new(ErrorCode::TapeUnknown, message))
+            }
             _ if name.contains('/') || path.extension().is_some_and(|extension| extension == "jsonl") => {
                 let message = if path.exists() { not_a_file_message(path) } else { format!("there is no file {name}") };
                 Err(CommandError::new(ErrorCode::TapeFileUnreadable, message))

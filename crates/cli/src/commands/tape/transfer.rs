@@ -11,7 +11,11 @@ use super::checks;
 use super::source::{HomeTapes, TapeSource, parse_tape_name, read_file};
 use crate::CommandError;
 
-pub(super) async fn export_tape(source: TapeSource, legacy: bool, generation: Option<u32>) -> Result<(), CommandError> {
+pub(super) async fn export_tape(
+    source: TapeSource,
+    is_for_bub: bool,
+    generation: Option<u32>,
+) -> Result<(), CommandError> {
     let TapeSource { tapes, tape } = source;
     let mut entries = match generation {
         None => tapes.read(&tape, &TapeSlice::all()).await?,
@@ -20,7 +24,7 @@ pub(super) async fn export_tape(source: TapeSource, legacy: bool, generation: Op
             tapes.read_generation(&tape, number, &TapeSlice::all()).await?
         }
     };
-    if legacy {
+    if is_for_bub {
         entries = jsonl::to_bub_format(&entries);
     }
     print_json_lines(entries.iter().map(jsonl::format_line))

@@ -44,7 +44,7 @@ async fn a01_every_step_is_recorded() {
 #[tokio::test]
 async fn a01_a_loop_without_an_end_fails_at_max_steps() {
     let conversation = TestHost::builder().options(|options| options.limits.max_steps = 1).start().await;
-    let served = conversation.send_message("[[tool:help]] [[tool:help]]").await;
+    let served = conversation.send_message("[[tool:tape.info]] [[tool:tape.info]]").await;
     assert_eq!(served.error.unwrap().code(), "max-steps");
     assert_eq!(conversation.view().await.len(), 4, "anchor, message, call, result: all valid");
 }
@@ -81,7 +81,7 @@ async fn p13_a_tool_cannot_call_tools_and_keeps_its_own_result() {
 #[tokio::test]
 async fn a01_a_run_ends_when_its_token_budget_is_used_up() {
     let help_call =
-        |text: &str| ScriptedReply::tool_calls([("call", "help", json!({}))]).with_text(text).with_usage(10, 5);
+        |text: &str| ScriptedReply::tool_calls([("call", "tape_info", json!({}))]).with_text(text).with_usage(10, 5);
     let model = ScriptedModel::start(vec![help_call("first"), help_call("second"), ScriptedReply::text("never")]).await;
     let conversation = TestHost::builder()
         .scripted_model(&model)
@@ -164,7 +164,7 @@ async fn a08_a_model_cannot_choose_the_model() {
     conversation.send_message("go").await;
     conversation.send_message("who are you?").await;
     let requests = model.requests();
-    assert!(tool_replies(&requests[1])[0].contains("only a person can choose"), "{:?}", tool_replies(&requests[1]));
+    assert!(tool_replies(&requests[1])[0].contains("there is no tool model"), "{:?}", tool_replies(&requests[1]));
     let models: Vec<&str> = requests.iter().map(|request| request["model"].as_str().unwrap()).collect();
     assert_eq!(models, ["scripted"; 3]);
 }

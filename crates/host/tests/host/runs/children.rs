@@ -35,7 +35,7 @@ async fn child_run(conversation: &TestHost, parent: &RunId) -> RunRecord {
 async fn k04_a_subagent_runs_on_a_fork_and_its_reply_is_the_tool_result() {
     let model = ScriptedModel::start_with(|request, _| {
         match (last_user_message(request).contains("count"), ends_with_tool_result(request)) {
-            (true, false) => ScriptedReply::tool_calls([("inner", "help", json!({}))]).with_usage(100, 10),
+            (true, false) => ScriptedReply::tool_calls([("inner", "tape_info", json!({}))]).with_usage(100, 10),
             (true, true) => ScriptedReply::text("three").with_usage(200, 20),
             (false, false) => subagent_call(json!({"prompt": "count the files"})).with_usage(1, 1),
             (false, true) => ScriptedReply::text("there are three").with_usage(2, 2),
@@ -155,7 +155,7 @@ async fn k04_steps_of_a_subagent_count_as_steps_of_its_parent() {
     let model = ScriptedModel::start_with(|request, answered| match answered {
         0 => subagent_call(json!({"prompt": "for ever"})),
         _ if last_user_message(request).contains("for ever") => {
-            ScriptedReply::tool_calls([("inner", "help", json!({}))])
+            ScriptedReply::tool_calls([("inner", "tape_info", json!({}))])
         }
         _ => ScriptedReply::text("not reached"),
     })
@@ -325,7 +325,7 @@ async fn k04_a_subagent_uses_the_model_that_its_call_names() {
 async fn p09_a_merged_child_joins_its_parent_after_the_result_of_the_call() {
     let model = ScriptedModel::start(vec![
         subagent_call(json!({"prompt": "count the files", "merge_back": true})),
-        ScriptedReply::tool_calls([("inner", "help", json!({}))]),
+        ScriptedReply::tool_calls([("inner", "tape_info", json!({}))]),
         ScriptedReply::text("three"),
         ScriptedReply::text("there are three"),
     ])
@@ -354,7 +354,7 @@ async fn p09_a_merged_child_joins_its_parent_after_the_result_of_the_call() {
 async fn p09_a_child_that_fails_is_not_merged() {
     let model = ScriptedModel::start(vec![
         subagent_call(json!({"prompt": "count the files", "merge_back": true, "max_steps": 1})),
-        ScriptedReply::tool_calls([("inner", "help", json!({}))]),
+        ScriptedReply::tool_calls([("inner", "tape_info", json!({}))]),
         ScriptedReply::text("it failed"),
     ])
     .await;

@@ -161,7 +161,7 @@ async fn h10_a_hook_changes_replaces_or_denies_a_tool_call() {
 async fn x06_tool_outputs_of_hooks_are_masked() {
     let model = || {
         ScriptedModel::start(vec![
-            ScriptedReply::tool_calls([("call", "help", json!({}))]),
+            ScriptedReply::tool_calls([("call", "tape_info", json!({}))]),
             ScriptedReply::text("done"),
         ])
     };

@@ -87,13 +87,13 @@ fn passage_sources(page: &RetrievedPage) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn k04_a_runner_retrieves_passages_with_their_source_lines_in_pages() {
+async fn g11_a_runner_retrieves_passages_with_their_source_lines_in_pages() {
     run_with_handbook(ResourceAccess::all(), |api| {
         async move {
             let full_page = api.knowledge.retrieve(retrieve_call("docs", "copy home anchor", 10)).await.unwrap();
             assert_eq!(passage_sources(&full_page), ["backup.md:1", "rope.md:1", "backup.md:4"]);
             assert_eq!(full_page.passages.items[0].text, "# Backups\nCopy the home to a safe place every night.");
-            assert_eq!((&full_page.passages.next, &full_page.left_out), (&None, &None));
+            assert_eq!((&full_page.passages.next, &full_page.skipped), (&None, &None));
             let first = api.knowledge.retrieve(retrieve_call("docs", "copy home anchor", 2)).await.unwrap();
             let cursor = first.passages.next.clone();
             let rest = RetrieveCall { cursor: cursor.clone(), ..retrieve_call("docs", "copy home anchor", 2) };
@@ -118,7 +118,7 @@ async fn k04_a_runner_retrieves_passages_with_their_source_lines_in_pages() {
 }
 
 #[tokio::test]
-async fn k04_a_knowledge_base_is_queried_under_a_grant_only() {
+async fn g11_a_knowledge_base_is_queried_under_a_grant_only() {
     use ApiErrorCode::{NotFound, Unauthorized};
     let query_all = |bases| {
         run_with_handbook(bases, |api| {
@@ -149,7 +149,7 @@ async fn k04_a_knowledge_base_is_queried_under_a_grant_only() {
 }
 
 #[tokio::test]
-async fn k04_an_agent_searches_the_knowledge_bases_of_its_binding() {
+async fn g11_an_agent_searches_the_knowledge_bases_of_its_binding() {
     let docs = handbook();
     let conversation =
         TestHost::builder().plugin(folders_plugin(vec![knowledge_folder("docs", "docs", &docs)])).start().await;
@@ -169,7 +169,7 @@ async fn k04_an_agent_searches_the_knowledge_bases_of_its_binding() {
 }
 
 #[tokio::test]
-async fn k04_an_agent_without_knowledge_bases_has_no_search_tool() {
+async fn g11_an_agent_without_knowledge_bases_has_no_search_tool() {
     let conversation = TestHost::builder().start().await;
     assert!(!conversation.send_message(",help").await.output.contains("knowledge"));
     conversation.send_message("[[tool:knowledge.search query=rope]] go").await;
@@ -178,7 +178,7 @@ async fn k04_an_agent_without_knowledge_bases_has_no_search_tool() {
 }
 
 #[tokio::test]
-async fn k04_a_search_without_a_base_lists_the_available_ones() {
+async fn g11_a_search_without_a_base_lists_the_available_ones() {
     let (docs, notes) = (handbook(), tempfile::tempdir().unwrap());
     let bases_plugin = folders_plugin(vec![
         knowledge_folder("docs", "the handbook", &docs),
@@ -240,7 +240,7 @@ async fn retrieve_through_plugin(
 }
 
 #[tokio::test]
-async fn k04_a_plugin_provides_a_knowledge_source() {
+async fn g11_a_plugin_provides_a_knowledge_source() {
     let retrieve = |question: KnowledgeQuery| {
         let passage = |n: usize| KnowledgePassage {
             source: format!("{} {n}", question.text),
@@ -249,13 +249,13 @@ async fn k04_a_plugin_provides_a_knowledge_source() {
             score: 1.0,
         };
         let passages = (question.offset..question.offset + question.limit).map(passage).collect();
-        Ok(RetrievedPassages { passages, left_out: Some("the cellar".to_owned()) })
+        Ok(RetrievedPassages { passages, skipped: Some("the cellar".to_owned()) })
     };
     let page = retrieve_through_plugin(retrieve).await.unwrap();
     let sources: Vec<&str> = page.passages.items.iter().map(|passage| passage.source.as_str()).collect();
     assert_eq!(sources, ["rope 0", "rope 1", "rope 2"]);
     assert!(page.passages.next.is_some());
-    assert_eq!(page.left_out.as_deref(), Some("the cellar"));
+    assert_eq!(page.skipped.as_deref(), Some("the cellar"));
 }
 
 #[tokio::test]
@@ -268,7 +268,7 @@ async fn x05_a_source_that_fails_panics_or_floods_affects_only_its_query() {
     let flood = |_| {
         let passage =
             KnowledgePassage { source: "x".repeat(1 << 20), line: None, text: "y".repeat(1 << 20), score: f64::NAN };
-        Ok(RetrievedPassages { passages: vec![passage; 50], left_out: Some("z".repeat(1 << 20)) })
+        Ok(RetrievedPassages { passages: vec![passage; 50], skipped: Some("z".repeat(1 << 20)) })
     };
     let page = retrieve_through_plugin(flood).await.unwrap();
     assert!(serde_json::to_string(&page).unwrap().len() < 300 * 1024, "the page is truncated");

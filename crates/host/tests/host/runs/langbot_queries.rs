@@ -9,7 +9,7 @@ use capstan_host::testing::{ClosurePlugin, TestHost};
 use capstan_protocol::{
     AllowList, Descriptor, PermissionSet, ResourceAccess, ResultBody, RunContext, RunResult, ToolOutput,
 };
-use capstan_tape::{EventLogRecord, TapeSlice};
+use capstan_tape::{EventLogRow, TapeSlice};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
@@ -82,7 +82,7 @@ async fn g09_a_query_is_served_under_the_binding_of_its_pipeline() {
     assert_eq!(run.grant.may.tools.names, AllowList::only(["weather"]), "tools named by both runner and preferences");
     assert_eq!(runs.lock().unwrap()[0].trigger.binding_id.as_str(), "pipeline:p-1");
     let log = host.tapes().event_log(&run.tape, &TapeSlice::all()).await.unwrap();
-    let inbound = log.iter().find(|fact| matches!(fact, EventLogRecord::Inbound { .. })).unwrap().to_json();
+    let inbound = log.iter().find(|fact| matches!(fact, EventLogRow::Inbound { .. })).unwrap().to_json();
     assert_eq!(inbound["binding"]["runner_config"], json!({"mood": "kind"}), "the tape records the binding of the run");
     let stored = host.bindings().all().await.unwrap();
     assert_eq!(stored.len(), 1, "no binding is stored for other events");

@@ -19,7 +19,7 @@ async fn a_stopped_host_releases_its_store_and_every_run() {
     let store = Arc::new(MemoryStore::new());
     let weak_store = Arc::downgrade(&store);
     let host = TestEnvironment::with_store(store).host().start().await;
-    host.serve(Event::message("cli", "local", "[[tool:help]]")).await.unwrap();
+    host.serve(Event::message("cli", "local", "[[tool:tape.info]]")).await.unwrap();
     host.stop().await.unwrap();
     assert!(weak_store.upgrade().is_none(), "a finished turn keeps nothing alive");
 }

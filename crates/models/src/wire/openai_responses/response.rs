@@ -77,6 +77,7 @@ impl ResponseReader for OpenAiResponsesReader {
         let event = response_reader::parse_json(&frame.data)?;
         let delta = non_empty_str(&event["delta"]).map(str::to_owned);
         match event["type"].as_str().unwrap_or_default() {
+            // An empty delta carries no content, like a keep-alive.
             kind if kind.rsplit('.').next() == Some("delta") && delta.is_none() => return Ok(FrameProgress::KeepAlive),
             "keepalive" => return Ok(FrameProgress::KeepAlive),
             "response.output_text.delta" | "response.refusal.delta" => events.extend(delta.map(ModelEvent::Text)),
@@ -115,7 +116,7 @@ impl ResponseReader for OpenAiResponsesReader {
     }
 }
 
-/// Fault for an error within the stream; its code is a name, not a number.
+/// Fault for an error event of the stream. The error code is a name here, so known names are mapped to an HTTP status.
 fn reported_fault(error: &Value) -> ResponseFault {
     let status = match error["code"].as_str().unwrap_or_default() {
         "rate_limit_exceeded" => Some(429),
