@@ -45,8 +45,8 @@ pub enum EnvelopeError {
 /// Known fields of nested objects.
 const NESTED_ENVELOPE_FIELDS: [(&str, &[&str]); 4] = [
     ("input", &["text", "contents"]),
-    ("actor", &["id", "name"]),
-    ("subject", &["type", "id"]),
+    ("actor", &["id", "name", "type"]),
+    ("subject", &["type", "id", "data"]),
     ("delivery", &["output_channel", "chat_id", "reply_to"]),
 ];
 /// Types of content parts that an input may have.
@@ -236,6 +236,16 @@ mod tests {
         ] {
             assert!(with(part.clone()).is_ok(), "{part}");
         }
+    }
+
+    #[test]
+    fn g01_an_envelope_has_the_type_of_its_actor_and_the_data_of_its_subject() {
+        let event = parse_envelope(json!({
+            "event_type": "group.member_joined", "source": "api", "input": {},
+            "actor": {"id": "7", "type": "user"}, "subject": {"id": "8", "type": "user", "data": {"role": "admin"}},
+        }));
+        let event = json!(event.unwrap());
+        assert_eq!((&event["actor"]["type"], &event["subject"]["data"]["role"]), (&json!("user"), &json!("admin")));
     }
 
     #[test]
