@@ -108,6 +108,9 @@ pub struct RuntimeContext {
     /// Time at which the run must have ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
+    /// Maximum number of model calls of the run, including those of its child runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_steps: Option<u64>,
 }
 
 /// Results of the host's hooks for an event; runners may ignore them.
