@@ -251,6 +251,7 @@ impl Orchestrator {
             conversation: ConversationContext {
                 session_id: input.session.clone(),
                 conversation_id: event.conversation_id.clone(),
+                kind: event.conversation_kind,
                 thread_id: event.thread_id.clone(),
             },
             actor: event.actor.clone(),
