@@ -66,9 +66,12 @@ async fn g02_a_binding_under_which_every_run_would_fail_is_refused() {
 
 #[tokio::test]
 async fn g02_the_step_limit_of_a_binding_includes_its_subagents() {
-    let model = ScriptedModel::start_with(|request, _| match request["messages"].to_string().contains("loop") {
-        true => ScriptedReply::tool_calls([("inner", "help", json!({}))]),
-        false => ScriptedReply::tool_calls([("call", "subagent", json!({"prompt": "loop"}))]),
+    let model = ScriptedModel::start_with(|request, _| {
+        if request["messages"].to_string().contains("loop") {
+            ScriptedReply::tool_calls([("inner", "help", json!({}))])
+        } else {
+            ScriptedReply::tool_calls([("call", "subagent", json!({"prompt": "loop"}))])
+        }
     })
     .await;
     let binding = binding(&json!({"runner_config": {"max_steps": 3}}));
