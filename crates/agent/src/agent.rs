@@ -100,7 +100,11 @@ impl Runner for Agent {
         };
         // The agent has nothing left to do for a cancelled run: the host keeps the part of the reply that was streamed.
         let cancelled = api.cancel_token.clone().cancelled_owned();
-        let max_steps = config.max_steps.map_or(self.options.max_steps, |steps| steps.min(self.options.max_steps));
+        // The limit of the host includes that of the binding, and for a child run the steps of the runs above it.
+        let max_steps = context.runtime.max_steps.map_or(self.options.max_steps, |steps| {
+            self.options.max_steps.min(u32::try_from(steps).unwrap_or(u32::MAX))
+        });
+        let max_steps = config.max_steps.map_or(max_steps, |steps| steps.min(max_steps));
         let handle = RunHandle { api, authority: context.resources.grant.may, config };
         let results = match command_line {
             Some(line) => run_command(line, shell_commands, handle),

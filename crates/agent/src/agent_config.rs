@@ -5,9 +5,6 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Key of the step limit, which the host also sets for child runs.
-const MAX_STEPS_KEY: &str = "max_steps";
-
 /// Settings of the agent in the `runner_config` of a binding. Everything is optional.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -23,8 +20,8 @@ pub(crate) struct AgentConfig {
     /// Tools that the model is offered, by name, out of those that the policy grants; absent: all of them.
     #[schemars(with = "Option<Vec<ToolNameText>>")]
     pub(crate) tools: Option<Vec<String>>,
-    /// Maximum number of steps of a run, up to that of the host.
-    #[schemars(range(min = 1))]
+    /// Maximum number of steps of a run, including its subagents, up to that of the host.
+    #[schemars(range(min = 1), extend("x-capstan-limit" = "steps"))]
     pub(crate) max_steps: Option<u32>,
     /// Options of the model calls.
     pub(crate) options: ModelOptions,
@@ -77,13 +74,10 @@ impl AgentConfig {
     }
 
     /// Parses the configuration of a run, or returns the problem. The host validates the configuration of a binding; a
-    /// child run has the configuration of its parent, and a step limit of its own.
+    /// child run has the configuration of its parent.
     pub(crate) fn parse(config: &JsonObject) -> Result<Self, String> {
-        let mut config = config.clone();
-        if config.get(MAX_STEPS_KEY).is_some_and(|steps| steps.as_u64() == Some(0)) {
-            config.remove(MAX_STEPS_KEY);
-        }
-        serde_json::from_value(Value::Object(config)).map_err(|error| format!("runner_config does not fit: {error}"))
+        serde_json::from_value(Value::Object(config.clone()))
+            .map_err(|error| format!("runner_config does not fit: {error}"))
     }
 
     /// System prompt of a run: that of the host, with the text of the binding.

@@ -72,7 +72,8 @@ impl Host {
         let system_tape = TapeAddress { workspace: workspace_id.clone(), session: SYSTEM_SESSION.into() };
         let binding_store = BindingStore::new(tapes.clone(), options.clock.clone(), system_tape)
             .with_channels(channels.iter().map(|channel| channel.name()).collect())
-            .with_model_providers(capstan_runs::model_provider_names(&hooks));
+            .with_model_providers(capstan_runs::model_provider_names(&hooks))
+            .with_tools(capstan_runs::tool_names(&hooks));
         let bindings = Arc::new(binding_store);
         let run_dependencies = RunDependencies {
             hooks: hooks.clone(),

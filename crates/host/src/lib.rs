@@ -21,7 +21,7 @@ pub use capstan_delivery::{CALLER_DISCONNECTED_REASON, drop_request, request_rev
 pub use capstan_hooks::SecretMasker;
 pub use capstan_runs::{
     ApiLimits, RefusedRunner, ResultLimits, RunLimits, RunnerRegistry, WorkspaceDir, model_call_log,
-    model_provider_names, state_admin,
+    model_provider_names, state_admin, tool_names,
 };
 pub use capstan_sessions::{
     EventResolver, HostError, IncomingEvent, LeaseOwner, OrphanedWork, OverdueRun, ProcessLiveness, ResolvedEvent,

@@ -32,8 +32,8 @@ pub enum BudgetExhausted {
 
 impl Budget {
     /// Budget of a run that serves an event.
-    pub fn new(max_steps: u32, max_tokens: Option<u64>) -> Self {
-        let steps = UsageAllowance::new(Some(u64::from(max_steps)));
+    pub fn new(max_steps: u64, max_tokens: Option<u64>) -> Self {
+        let steps = UsageAllowance::new(Some(max_steps));
         Self { steps, tokens: UsageAllowance::new(max_tokens), parent: None }
     }
 
@@ -123,7 +123,7 @@ mod tests {
 
     use super::{Budget, BudgetExhausted};
 
-    fn budget(max_steps: u32, max_tokens: Option<u64>) -> Arc<Budget> {
+    fn budget(max_steps: u64, max_tokens: Option<u64>) -> Arc<Budget> {
         Arc::new(Budget::new(max_steps, max_tokens))
     }
 

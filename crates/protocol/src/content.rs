@@ -178,6 +178,17 @@ impl ContentPart {
         self.typed_field("artifact")?.get("id")?.as_str().map(ArtifactId::new)
     }
 
+    /// Name of the artifact that the part refers to, if it names no id: the newest of that name that the run created.
+    pub fn artifact_name(&self) -> Option<&str> {
+        let artifact = self.typed_field("artifact").filter(|artifact| artifact.get("id").is_none())?;
+        artifact.get("name")?.as_str()
+    }
+
+    /// Returns true if the part refers to an artifact, by its id or its name.
+    pub fn names_artifact(&self) -> bool {
+        self.artifact_id().is_some() || self.artifact_name().is_some()
+    }
+
     /// Artifact that the part refers to, once the host has completed the reference.
     pub fn artifact(&self) -> Option<Artifact> {
         serde_json::from_value(self.typed_field("artifact")?.clone()).ok()

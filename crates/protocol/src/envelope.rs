@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::event::EventTimeForm;
 use crate::{
-    ActorRef, ChannelName, ContentPart, DeliveryTarget, Event, EventId, EventInput, JsonObject, SessionId, SubjectRef,
-    Timestamp, WorkspaceId,
+    ActorRef, ChannelName, ContentPart, ConversationKind, DeliveryTarget, Event, EventId, EventInput, JsonObject,
+    SessionId, SubjectRef, Timestamp, WorkspaceId,
 };
 
 /// Error in an event envelope.
@@ -45,8 +45,8 @@ pub enum EnvelopeError {
 /// Known fields of nested objects.
 const NESTED_ENVELOPE_FIELDS: [(&str, &[&str]); 4] = [
     ("input", &["text", "contents"]),
-    ("actor", &["id", "name"]),
-    ("subject", &["type", "id"]),
+    ("actor", &["id", "name", "type"]),
+    ("subject", &["type", "id", "data"]),
     ("delivery", &["output_channel", "chat_id", "reply_to"]),
 ];
 /// Types of content parts that an input may have.
@@ -56,7 +56,7 @@ const MAX_ENVELOPE_NAME_LEN: usize = 1024;
 
 impl Event {
     /// Fields of an envelope, required ones first.
-    pub const ENVELOPE_FIELDS: [&str; 14] = [
+    pub const ENVELOPE_FIELDS: [&str; 15] = [
         "event_type",
         "source",
         "input",
@@ -65,6 +65,7 @@ impl Event {
         "bot_id",
         "workspace_id",
         "conversation_id",
+        "conversation_kind",
         "thread_id",
         "session_id",
         "actor",
@@ -101,6 +102,7 @@ impl Event {
             bot_id: take_field::<Option<String>>(&mut fields, "bot_id")?,
             workspace_id: take_field::<Option<WorkspaceId>>(&mut fields, "workspace_id")?,
             conversation_id: take_field::<Option<String>>(&mut fields, "conversation_id")?,
+            conversation_kind: take_field::<Option<ConversationKind>>(&mut fields, "conversation_kind")?,
             thread_id: take_field::<Option<String>>(&mut fields, "thread_id")?,
             session_id: take_field::<Option<SessionId>>(&mut fields, "session_id")?,
             actor: take_field::<Option<ActorRef>>(&mut fields, "actor")?,
@@ -239,6 +241,17 @@ mod tests {
     }
 
     #[test]
+    fn g01_an_envelope_has_the_type_of_its_actor_and_the_data_of_its_subject() {
+        let event = parse_envelope(json!({
+            "event_type": "group.member_joined", "source": "api", "input": {},
+            "conversation_kind": "group", "actor": {"id": "7", "type": "user"}, "subject": {"id": "8", "type": "user", "data": {"role": "admin"}},
+        }));
+        let event = json!(event.unwrap());
+        assert_eq!((&event["actor"]["type"], &event["subject"]["data"]["role"]), (&json!("user"), &json!("admin")));
+        assert_eq!(event["conversation_kind"], "group");
+    }
+
+    #[test]
     fn g01_envelope_errors_name_the_field_and_the_problem() {
         let with = |field: &str, value: Value| {
             let mut envelope = json!({"event_type": "api.invoked", "source": "api", "input": {"text": "go"}});
@@ -250,6 +263,7 @@ mod tests {
         assert!(with("actor", json!({"id": "1", "nick": "x"})).starts_with("there is no field actor.nick; known: id"));
         assert!(with("actor", json!("ann")).contains("actor is not valid: it must be an object"));
         assert!(with("event_type", json!("Message Received")).contains("event_type is not valid"));
+        assert!(with("conversation_kind", json!("crowd")).contains("conversation_kind is not valid: unknown variant"));
         assert!(with("thread_id", json!(7)).contains("thread_id is not valid"));
         assert!(with("conversation_id", json!(" ")).contains("conversation_id is not valid: it is empty"));
         assert!(with("event_time", json!("yesterday")).contains("event_time is not valid"));

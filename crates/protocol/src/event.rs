@@ -43,6 +43,9 @@ pub struct Event {
     /// Chat at the source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<String>,
+    /// Kind of the chat, if the source knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation_kind: Option<ConversationKind>,
     /// Thread within the chat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<String>,
@@ -100,6 +103,7 @@ impl Event {
             bot_id: None,
             workspace_id: None,
             conversation_id: Some(chat_id.into()),
+            conversation_kind: None,
             thread_id: None,
             session_id: None,
             actor: None,
@@ -133,6 +137,16 @@ impl Event {
         let chat = or_default(self.conversation_id.as_deref().unwrap_or_default());
         SessionId::new(format!("{channel}:{chat}"))
     }
+}
+
+/// Kind of a chat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ConversationKind {
+    /// One person and the bot.
+    Private,
+    /// Several people and the bot.
+    Group,
 }
 
 /// Forms of the time of an event.

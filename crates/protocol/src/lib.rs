@@ -58,7 +58,8 @@ pub use descriptor::{Descriptor, HostStateRequirement, LocalizedText, PluginRef,
 pub use envelope::EnvelopeError;
 pub use error_code::{CodeOwner, CodedError, ErrorCode, ExitClass, FailureCode};
 pub use event::{
-    ActorRef, DeliveryTarget, Event, EventInput, RawPayloadRef, SubjectRef, event_type, parse_command_line,
+    ActorRef, ConversationKind, DeliveryTarget, Event, EventInput, RawPayloadRef, SubjectRef, event_type,
+    parse_command_line,
 };
 pub use event_origin::EventOrigin;
 pub use file_limit::{FILE_LIMIT_BACKOFF, is_file_limit_error};

@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ActorRef, BindingId, Content, DeliveryTarget, Event, EventInput, Grant, JsonObject, RunId, SessionId, SubjectRef,
-    TapeName, Timestamp,
+    ActorRef, BindingId, Content, ConversationKind, DeliveryTarget, Event, EventInput, Grant, JsonObject, RunId,
+    SessionId, SubjectRef, TapeName, Timestamp,
 };
 
 /// Context of a run. It has the event but no message history, only handles to request the history.
@@ -79,6 +79,9 @@ pub struct ConversationContext {
     /// Chat at the source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<String>,
+    /// Kind of the chat, if the source knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<ConversationKind>,
     /// Thread within the chat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<String>,
@@ -108,6 +111,9 @@ pub struct RuntimeContext {
     /// Time at which the run must have ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
+    /// Maximum number of model calls of the run, including those of its child runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_steps: Option<u64>,
 }
 
 /// Results of the host's hooks for an event; runners may ignore them.

@@ -13,7 +13,7 @@ pub struct RunResult {
     /// Type and data of the result.
     #[serde(flatten)]
     pub body: ResultBody,
-    /// Run that the result belongs to; always set by the host.
+    /// Run that the result belongs to; absent: the run that yields it. The result of another run is dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
     /// Tokens used since the previous result, as far as known.

@@ -244,8 +244,6 @@ fn child_context(
         Some(_) => Content::Text(format!("Task: {}", call.prompt.text())),
         None => call.prompt.clone(),
     };
-    let mut config = parent.context.config.clone();
-    config.insert("max_steps".to_owned(), json!(max_steps));
     let can_have_children = parent.depth + 1 < MAX_CHILD_DEPTH;
     RunContext {
         run_id: run_id.clone(),
@@ -261,9 +259,9 @@ fn child_context(
         runtime: RuntimeContext {
             started_at: now,
             deadline: Some(now.plus_millis(timeout)),
+            max_steps,
             ..parent.context.runtime.clone()
         },
-        config,
         adapter: AdapterContext { prompt: Some(prompt) },
         ..parent.context.clone()
     }

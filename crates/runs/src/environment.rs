@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use capstan_hooks::HookRuntime;
-use capstan_hooks::contracts::{Channel, KnowledgeBase, KnowledgeSource, ModelProvider};
-use capstan_hooks::points::{ProvideKnowledge, ProvideModelOptions};
+use capstan_hooks::contracts::{Channel, KnowledgeBase, KnowledgeSource, ModelProvider, Tool};
+use capstan_hooks::points::{ProvideKnowledge, ProvideModelOptions, ProvideTools};
 use capstan_policy::BindingStore;
 use capstan_protocol::{Descriptor, RunnerId, WorkspaceId};
 use capstan_tape::TapeRepository;
@@ -54,6 +54,12 @@ pub fn model_provider_names(hooks: &HookRuntime) -> Vec<String> {
     let providers =
         hooks.collect_provided::<ProvideModelOptions, Arc<dyn ModelProvider>>(|provider| provider.name().to_owned());
     providers.iter().map(|provider| provider.name().to_owned()).collect()
+}
+
+/// Own names of the tools that the start-up hooks provide, those that need knowledge included.
+pub fn tool_names(hooks: &HookRuntime) -> Vec<String> {
+    let tools = hooks.collect_provided::<ProvideTools, Arc<dyn Tool>>(|tool| tool.spec().name.to_string());
+    tools.iter().map(|tool| tool.spec().name.to_string()).collect()
 }
 
 impl RunEnvironment {

@@ -43,7 +43,7 @@ pub use active_turn::ActiveTurn;
 pub use api_limits::ApiLimits;
 pub use cancel_watcher::CancelWatcher;
 pub use child_run::{has_open_fork, open_runs_with_children};
-pub use environment::{RunDependencies, RunEnvironment, model_provider_names};
+pub use environment::{RunDependencies, RunEnvironment, model_provider_names, tool_names};
 pub use journal::Journal;
 pub use options::{ResultLimits, RunLimits, RunOptions, WorkspaceDir};
 pub use orchestrator::{Orchestrator, RunReport};

@@ -153,7 +153,11 @@ impl Orchestrator {
         let scope = EventScope::new(&input.inbound, turn.origin);
         let remote_tools = self.environment.tools.remote_tools();
         let grant = compute_grant(&descriptor.permissions, binding, scope, remote_tools);
+        let limits = &self.environment.options.limits;
+        let max_steps = capstan_policy::bindings::step_limit(binding, descriptor);
+        let max_steps = max_steps.map_or(u64::from(limits.max_steps), |steps| steps.min(limits.max_steps.into()));
         let mut context = self.build_context(input, binding, turn, RunResources { grant }, now, timeout);
+        context.runtime.max_steps = Some(max_steps);
         if !descriptor.capabilities.multimodal_input {
             describe_attachments(&mut context);
         }
@@ -184,7 +188,6 @@ impl Orchestrator {
             turn.journal.start_run(&context.run_id);
             turn.journal.flush().await?;
         }
-        let limits = &self.environment.options.limits;
         let mut run = Run {
             environment: Arc::clone(&self.environment),
             journal: Arc::clone(&turn.journal),
@@ -200,7 +203,7 @@ impl Orchestrator {
             system_prompt: OnceCell::new(),
             cancel_token: turn.cancel_token.clone(),
             events,
-            budget: Arc::new(Budget::new(limits.max_steps, limits.max_run_tokens)),
+            budget: Arc::new(Budget::new(max_steps, limits.max_run_tokens)),
             model: None,
             depth: 0,
             progress: Mutex::default(),
@@ -248,6 +251,7 @@ impl Orchestrator {
             conversation: ConversationContext {
                 session_id: input.session.clone(),
                 conversation_id: event.conversation_id.clone(),
+                kind: event.conversation_kind,
                 thread_id: event.thread_id.clone(),
             },
             actor: event.actor.clone(),
@@ -262,6 +266,7 @@ impl Orchestrator {
                 workspace: options.workspace.to_text(),
                 started_at: now,
                 deadline: Some(now.plus_millis(timeout)),
+                max_steps: None,
             },
             config: binding.runner_config.clone(),
             adapter: AdapterContext { prompt: may_read_prompt.then(|| input.prompt.0.as_ref().clone()) },

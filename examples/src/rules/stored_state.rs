@@ -17,8 +17,8 @@ pub(super) async fn list_with_prefix(
 ) -> Result<Vec<StateEntry>, ApiError> {
     let (mut entries, mut cursor) = (Vec::new(), None);
     loop {
-        let page = api.state.list(scope, cursor.as_deref(), STATE_PAGE_SIZE).await?;
-        entries.extend(page.items.into_iter().filter(|entry| entry.key.starts_with(prefix)));
+        let page = api.state.list(scope, prefix, cursor.as_deref(), STATE_PAGE_SIZE).await?;
+        entries.extend(page.items);
         cursor = page.next;
         if cursor.is_none() {
             return Ok(entries);

@@ -2,7 +2,7 @@
 
 use capstan_host::{EventResolver, HostError, ResolvedEvent};
 use capstan_policy::BindingStore;
-use capstan_policy::bindings::{BindingChoice, UnreadableBinding};
+use capstan_policy::bindings::{BindingChoice, UnreadableBinding, find_misfit};
 use capstan_protocol::{Binding, BindingId, Clock, Descriptor, ErrorCode, Event, EventFilter, EventOrigin, SessionId};
 use capstan_tape::TapeAddress;
 use clap::Subcommand;
@@ -76,7 +76,8 @@ async fn execute(home: &HomeTapes<'_>, command: BindingsCommand) -> Result<(), C
     let channels = builder::provided_channels(&hooks);
     let bindings = BindingStore::new(home.tapes()?.clone(), Clock::system(), system)
         .with_channels(channels.clone())
-        .with_model_providers(capstan_host::model_provider_names(&hooks));
+        .with_model_providers(capstan_host::model_provider_names(&hooks))
+        .with_tools(capstan_host::tool_names(&hooks));
     let runners = runners::known_runners(home.context);
     match command {
         BindingsCommand::List { json } => list(&bindings, json).await,
@@ -84,6 +85,9 @@ async fn execute(home: &HomeTapes<'_>, command: BindingsCommand) -> Result<(), C
         BindingsCommand::Set { file } => {
             let binding: Binding = InputDocument::read(&file)?.parse_toml_or_json(ErrorCode::BindingInvalid)?;
             bindings.save(&binding, &runners).await?;
+            for part in bindings.ineffective_parts(&binding) {
+                stderr_line!("note: {part}");
+            }
             let state = if binding.enabled { "enabled" } else { "disabled" };
             print(&format!("saved binding {} ({state})", binding.binding_id))
         }
@@ -131,7 +135,11 @@ impl DryRunReport {
         }
         let mut choice = bindings.dry_run(&inbound).await?;
         if let Some(binding_id) = &choice.binding_id {
-            let runner_id = bindings.get(binding_id).await?.runner_id;
+            let binding = bindings.get(binding_id).await?;
+            if let Some(misfit) = find_misfit(&binding, runners) {
+                choice.reason.extend(["; its runs fail, because the binding does not fit any more: ", &misfit]);
+            }
+            let runner_id = binding.runner_id;
             let runner = runners.iter().find(|runner| runner.id == runner_id);
             if !inbound.is_message() && runner.is_some_and(|runner| !runner.capabilities.event_context) {
                 choice.reason.extend([

@@ -205,6 +205,39 @@ fn save_binding(fixture: &CliFixture, binding: &Value) {
 }
 
 #[test]
+fn g02_a_binding_without_effect_here_is_saved_with_a_note() {
+    let fixture = CliFixture::new();
+    let workspace = fixture.workspace().display().to_string();
+    let binding = json!({
+        "binding_id": "b", "runner_id": "builtin:agent", "scope": {"workspace_id": format!("{workspace}/")},
+        "resource_policy": {"tools": {"only": ["heelp", "help"]}},
+    });
+    let saved = fixture.capstan_with_input(&["bindings", "set", "-"], binding.to_string().as_bytes());
+    assert_eq!((saved.code, saved.stdout.as_str()), (Some(0), "saved binding b (enabled)\n"));
+    let notes: Vec<&str> = saved.stderr.lines().collect();
+    assert!(notes[0].starts_with(&format!("note: it applies to the workspace {workspace}/ only")), "{notes:?}");
+    assert_eq!(notes[1..], ["note: its resource_policy names the tool heelp, which is not there"]);
+}
+
+#[test]
+fn g02_a_stored_binding_that_does_not_fit_any_more_is_reported() {
+    let fixture = CliFixture::new();
+    let policy = json!({"models": {"only": ["demo:"]}});
+    save_binding(
+        &fixture,
+        &json!({"binding_id": "b", "runner_id": "builtin:agent", "scope": {"channel": "api"},
+        "resource_policy": policy}),
+    );
+    let fixture = fixture.set("CAPSTAN_MODEL", "demo:z");
+    let event = message_envelope("hi").to_string();
+    let reason = "resource_policy.models does not grant demo:z";
+    let dry_run = fixture.capstan_with_input(&["bindings", "dry-run", "-"], event.as_bytes());
+    assert!(dry_run.stdout.contains(reason) && dry_run.stdout.contains("its runs fail"), "{dry_run:?}");
+    let doctor = fixture.capstan(&["doctor"]);
+    assert!(doctor.stdout.contains("b: ") && doctor.stdout.contains(reason), "{doctor:?}");
+}
+
+#[test]
 fn g13_event_for_another_workspace_is_refused_in_dry_run_and_run() {
     let fixture = CliFixture::new();
     save_binding(

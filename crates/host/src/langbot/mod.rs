@@ -14,7 +14,8 @@ mod pipeline_config;
 use capstan_policy::bindings::PIPELINE_BINDING_PREFIX;
 use capstan_policy::{BindingError, default_binding};
 use capstan_protocol::{
-    AllowList, Binding, ChannelName, CodedError, EnvelopeError, Event, JsonObject, ResourceAccess, ResourcePolicy,
+    AllowList, Binding, ChannelName, CodedError, ConversationKind, EnvelopeError, Event, JsonObject, ResourceAccess,
+    ResourcePolicy,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -109,9 +110,9 @@ fn map_query(query: Value) -> Result<MappedQuery, LangBotQueryError> {
         (None, Some(chain)) => chain.into_message().map_err(invalid)?,
         _ => return Err(invalid("it needs either a text or a message_chain".to_owned())),
     };
-    let launcher = match query.launcher_type {
-        LauncherType::Person => "person",
-        LauncherType::Group => "group",
+    let (launcher, kind) = match query.launcher_type {
+        LauncherType::Person => ("person", ConversationKind::Private),
+        LauncherType::Group => ("group", ConversationKind::Group),
     };
     let output = query.pipeline_config.output.into_delivery().map_err(invalid)?;
     let mut metadata = JsonObject::from_iter([("pipeline_uuid".to_owned(), json!(query.pipeline_uuid))]);
@@ -127,6 +128,7 @@ fn map_query(query: Value) -> Result<MappedQuery, LangBotQueryError> {
         "source": query.adapter,
         "bot_id": query.bot_uuid,
         "conversation_id": format!("{launcher}_{}", query.launcher_id.to_text()),
+        "conversation_kind": kind,
         "actor": { "id": query.sender_id.to_text(), "name": query.sender_name },
         "input": { "text": message.text, "contents": message.contents },
         "delivery": { "reply_to": message.id.filter(|_| output.quotes_message) },

@@ -1,4 +1,4 @@
-use capstan_protocol::{ContentPart, DeliveryPolicy, JsonObject, ResourceAccess, Timestamp};
+use capstan_protocol::{ContentPart, ConversationKind, DeliveryPolicy, JsonObject, ResourceAccess, Timestamp};
 use serde_json::{Value, json};
 
 use super::map_query;
@@ -50,6 +50,7 @@ fn g09_a_query_becomes_an_event() {
     assert_eq!((event.event_type.as_str(), event.source.as_str()), ("message.received", "telegram"));
     assert_eq!((event.bot_id.as_deref(), event.conversation_id.as_deref()), (Some("b1"), Some("group_42")));
     assert_eq!(event.actor.map(|actor| (actor.id, actor.name)), Some(("ann".to_owned(), Some("Ann".to_owned()))));
+    assert_eq!(event.conversation_kind, Some(ConversationKind::Group));
     assert_eq!(event.input.text.as_deref(), Some("@bot what is this?"));
     assert_eq!(event.input.contents, [ContentPart::from_image_url("https://example.org/a.png")]);
     assert_eq!(event.event_time.map(Timestamp::as_millis), Some(1_700_000_000_000));

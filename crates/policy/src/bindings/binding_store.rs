@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use capstan_protocol::{Binding, BindingId, ChannelName, Clock, Descriptor, Event};
+use capstan_protocol::{AllowList, Binding, BindingId, ChannelName, Clock, Descriptor, Event};
 use capstan_tape::{
     Batch, BatchPrecondition, BindingChange, EntryDraft, Fact, KeyValueRecord, NewTape, StoreError, TapeAddress,
     TapeEvent, TapeRepository, tape_name,
@@ -10,7 +10,10 @@ use capstan_tape::{
 use serde::Deserialize as _;
 use serde_json::json;
 
-use super::binding_validation::{BindingError, check_conflicts, check_models, check_output_channel, validate_binding};
+use super::binding_validation::{
+    BindingError, check_conflicts, check_models, check_output_channel, check_tools, validate_binding,
+};
+use super::runner_config::is_tool;
 use super::{BindingChoice, RejectedBinding, UnreadableBinding, default_binding, explain_choice, resolve_binding};
 
 /// Key-value namespace of the bindings.
@@ -28,6 +31,7 @@ pub struct BindingStore {
     channels: Option<Vec<ChannelName>>,
     /// Known model providers, if any are given.
     model_providers: Option<Vec<String>>,
+    tools: Option<Vec<String>>,
     snapshot: Mutex<Option<BindingSnapshot>>,
 }
 
@@ -55,7 +59,8 @@ impl BindingSnapshot {
 impl BindingStore {
     /// Bindings in the store of `tapes`. Changes are recorded on the tape `system`.
     pub fn new(tapes: TapeRepository, clock: Clock, system: TapeAddress) -> Self {
-        Self { tapes, clock, system_tape: system, channels: None, model_providers: None, snapshot: Mutex::default() }
+        let snapshot = Mutex::default();
+        Self { tapes, clock, system_tape: system, channels: None, model_providers: None, tools: None, snapshot }
     }
 
     /// Restricts output channels of saved bindings to `channels`.
@@ -66,6 +71,11 @@ impl BindingStore {
     /// Restricts models in the configuration of saved bindings to those of `providers`.
     pub fn with_model_providers(self, providers: Vec<String>) -> Self {
         Self { model_providers: Some(providers), ..self }
+    }
+
+    /// Restricts tools in the configuration of saved bindings to `tools`, by their own names.
+    pub fn with_tools(self, tools: Vec<String>) -> Self {
+        Self { tools: Some(tools), ..self }
     }
 
     /// All readable bindings, ordered by id.
@@ -144,9 +154,30 @@ impl BindingStore {
         .await
     }
 
-    /// Checks a binding by itself, against its runner and against the model providers.
+    /// Parts of a valid binding that have no effect here: a workspace that this host does not serve, and tools of its
+    /// policy that are not there. Another host of the same home may have them.
+    pub fn ineffective_parts(&self, binding: &Binding) -> Vec<String> {
+        let mut parts = Vec::new();
+        if let Some(workspace) = &binding.scope.workspace_id
+            && *workspace != self.system_tape.workspace
+        {
+            parts.push(format!(
+                "it applies to the workspace {workspace} only; the workspace here is {}",
+                self.system_tape.workspace
+            ));
+        }
+        let policy = binding.resource_policy.tools.as_ref().map(|tools| &tools.names);
+        if let (Some(AllowList::Only(names)), Some(tools)) = (policy, &self.tools) {
+            let unknown = names.iter().filter(|name| !is_tool(tools, name));
+            parts.extend(unknown.map(|name| format!("its resource_policy names the tool {name}, which is not there")));
+        }
+        parts
+    }
+
+    /// Checks a binding by itself, against its runner, and against the model providers and tools.
     pub fn check_runner_fit(&self, binding: &Binding, runners: &[Descriptor]) -> Result<(), BindingError> {
         validate_binding(binding, runners)?;
+        self.tools.as_deref().map_or(Ok(()), |tools| check_tools(binding, runners, tools))?;
         self.model_providers.as_deref().map_or(Ok(()), |providers| check_models(binding, runners, providers))
     }
 

@@ -7,7 +7,7 @@ use capstan_tape::StoreError;
 
 use super::UnreadableBinding;
 use super::conflict::ambiguous_event_type;
-use super::runner_config::{RunnerConfigValidator, check_model_providers, check_named_resources};
+use super::runner_config::{RunnerConfigValidator, check_known_tools, check_model_providers, check_named_resources};
 use super::specificity::{SCOPE_FIELDS, scope_values};
 use crate::approval;
 
@@ -100,6 +100,12 @@ pub fn check_runner(binding: &Binding, runner: &Descriptor, config: &RunnerConfi
     check_named_resources(binding, runner)
 }
 
+/// Reason why every run under a stored binding fails, if its runner is there and does not fit any more.
+pub fn find_misfit(binding: &Binding, runners: &[Descriptor]) -> Option<String> {
+    let runner = runners.iter().find(|runner| runner.id == binding.runner_id)?;
+    check_runner(binding, runner, &RunnerConfigValidator::new(runner)).err()
+}
+
 /// Checks that the models in the configuration of a binding have a provider.
 pub(super) fn check_models(
     binding: &Binding,
@@ -107,6 +113,12 @@ pub(super) fn check_models(
     providers: &[String],
 ) -> Result<(), BindingError> {
     check_model_providers(binding, runners, providers)
+        .map_err(|detail| BindingError::Invalid { binding_id: binding.binding_id.clone(), detail })
+}
+
+/// Checks that the tools in the configuration of a binding are there.
+pub(super) fn check_tools(binding: &Binding, runners: &[Descriptor], tools: &[String]) -> Result<(), BindingError> {
+    check_known_tools(binding, runners, tools)
         .map_err(|detail| BindingError::Invalid { binding_id: binding.binding_id.clone(), detail })
 }
 

@@ -19,8 +19,8 @@ use serde::Serialize;
 
 pub use binding_match::BindingMismatch;
 pub use binding_store::BindingStore;
-pub use binding_validation::{BindingError, check_runner, validate_binding};
-pub use runner_config::{RESOURCE_KEYWORD, RunnerConfigValidator};
+pub use binding_validation::{BindingError, check_runner, find_misfit, validate_binding};
+pub use runner_config::{LIMIT_KEYWORD, RESOURCE_KEYWORD, RunnerConfigValidator, step_limit};
 pub use specificity::BindingSpecificity;
 pub use unreadable_binding::UnreadableBinding;
 

@@ -4,11 +4,15 @@
 //! a model or a tool outside of its own policy is refused when it is saved. A `default` of such a property stands for the
 //! name that the runner uses if the property is absent.
 
-use capstan_protocol::{Binding, Descriptor, ModelId, ModelOperation, PermissionSet, ToolOperation};
+use capstan_protocol::{Binding, Descriptor, ModelId, ModelOperation, PermissionSet, ToolName, ToolOperation};
 use serde_json::Value;
 
 /// Keyword of a schema whose value is the name of a resource: `model` or `tool`.
 pub const RESOURCE_KEYWORD: &str = "x-capstan-resource";
+
+/// Keyword of a property whose value is a limit that the host enforces: `steps`, the maximum number of model calls of a run
+/// and its child runs.
+pub const LIMIT_KEYWORD: &str = "x-capstan-limit";
 
 /// Maximum number of problems of a configuration in one message.
 const MAX_REPORTED_PROBLEMS: usize = 3;
@@ -117,6 +121,36 @@ pub(super) fn check_model_providers(
     }
 }
 
+/// Checks that the tools of the configuration are there. A tool has a name of its own and one for models.
+pub(super) fn check_known_tools(binding: &Binding, runners: &[Descriptor], tools: &[String]) -> Result<(), String> {
+    let runner = runners.iter().find(|runner| runner.id == binding.runner_id);
+    let Some(schema) = runner.and_then(|runner| runner.config_schema.as_ref()) else { return Ok(()) };
+    let config = Value::Object(binding.runner_config.clone());
+    let is_set =
+        |resource: &NamedResource<'_>| config.pointer(&format!("/{}", resource.path.replace('.', "/"))).is_some();
+    let is_unknown =
+        |resource: &NamedResource<'_>| resource.kind == ResourceKind::Tool && !is_tool(tools, resource.name);
+    match named_resources(schema, &config).into_iter().find(|resource| is_set(resource) && is_unknown(resource)) {
+        None => Ok(()),
+        Some(NamedResource { path, name, .. }) => {
+            Err(format!("runner_config.{path} names the tool {name}, which is not there; known: {}", tools.join(", ")))
+        }
+    }
+}
+
+/// Returns true if a tool has this name, of its own or for models.
+pub(super) fn is_tool(tools: &[String], name: &str) -> bool {
+    tools.iter().any(|tool| tool == name || ToolName::new(tool).model_name() == name)
+}
+
+/// Maximum number of steps that the configuration of a binding sets, if the runner has a property for it.
+pub fn step_limit(binding: &Binding, runner: &Descriptor) -> Option<u64> {
+    let properties = runner.config_schema.as_ref()?.get("properties")?.as_object()?;
+    let limits =
+        properties.iter().filter(|(_, schema)| schema.get(LIMIT_KEYWORD).is_some_and(|limit| limit == "steps"));
+    limits.filter_map(|(name, _)| binding.runner_config.get(name)?.as_u64()).min()
+}
+
 /// A model is needed for the operations that the runner requires, by default for `stream`.
 fn is_granted(cap: &PermissionSet, runner: &Descriptor, resource: &NamedResource<'_>) -> bool {
     match resource.kind {
@@ -174,7 +208,7 @@ mod tests {
     use capstan_protocol::{Binding, Descriptor, PermissionSet};
     use serde_json::{Value, json};
 
-    use super::{check_model_providers, check_named_resources};
+    use super::{check_model_providers, check_named_resources, step_limit};
     use crate::default_binding;
 
     fn runner() -> Descriptor {
@@ -214,6 +248,16 @@ mod tests {
             "runner_config.tools.0 names the tool bash, which resource_policy.tools does not grant"
         );
         assert_eq!(problem(json!({"tools": ["help"]}), json!({"tools": {"only": ["help"]}})), None);
+    }
+
+    #[test]
+    fn g02_a_step_limit_is_a_property_with_the_keyword() {
+        let limit = |keyword: &str| {
+            let schema = json!({"properties": {"turns": {"x-capstan-limit": keyword}, "max_steps": {}}});
+            let runner = Descriptor { config_schema: Some(schema), ..runner() };
+            step_limit(&binding(&json!({"turns": 4, "max_steps": 2}), json!({})), &runner)
+        };
+        assert_eq!((limit("steps"), limit("other")), (Some(4), None));
     }
 
     #[test]

@@ -252,11 +252,12 @@ macro_rules! run_api_methods {
                 call StateSet(StateSetCall) -> (),
                 fn set(scope: StateScope, key: &str, value: Value) = StateSetCall { scope, key: key.to_owned(), value };
 
-                /// Keys and values in the order of the keys, page by page.
+                /// Keys that begin with a prefix (an empty one: all keys) and their values, in the order of the keys, page
+                /// by page.
                 "state.list" needs "`state`: that scope",
                 call StateList(StateListCall) -> CursorPage<StateEntry>,
-                fn list(scope: StateScope, cursor: Option<&str>, limit: usize) =
-                    StateListCall { scope, cursor: cursor.map(str::to_owned), limit, prefix: String::new() };
+                fn list(scope: StateScope, prefix: &str, cursor: Option<&str>, limit: usize) =
+                    StateListCall { scope, cursor: cursor.map(str::to_owned), limit, prefix: prefix.to_owned() };
 
                 /// Removes a key; the response is true if it existed.
                 "state.delete" needs "`state`: that scope",

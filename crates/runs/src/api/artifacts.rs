@@ -121,21 +121,54 @@ pub(crate) async fn resolve_artifact_parts(run: &Run, content: Content) -> Conte
     let Content::Parts(parts) = content else { return content };
     let mut resolved = Vec::with_capacity(parts.len());
     for part in parts {
-        let Some(id) = part.artifact_id() else {
-            resolved.push(part);
-            continue;
+        let (found, label) = match (part.artifact_id(), part.artifact_name()) {
+            (Some(id), _) => (find_readable_artifact(run, &id).await, id.to_string()),
+            (None, Some(name)) => (find_own_artifact(run, name).await, name.to_owned()),
+            (None, None) => {
+                resolved.push(part);
+                continue;
+            }
         };
-        let may_read = run.grant().may.artifacts.contains(&ArtifactOperation::Read);
-        let found = if may_read { find_artifact(run, &id).await } else { Err(unauthorized_error("artifacts")) };
         match found {
             Ok(artifact) => resolved.push(ContentPart::from_artifact(&artifact)),
             Err(error) => {
                 run.append(dropped_result_entry("message.completed", &error.to_string()));
-                resolved.push(ContentPart::from_text(format!("[file {id} is not available]")));
+                resolved.push(ContentPart::from_text(format!("[file {label} is not available]")));
             }
         }
     }
     Content::Parts(resolved)
+}
+
+async fn find_readable_artifact(run: &Run, id: &ArtifactId) -> Result<Artifact, ApiError> {
+    if !run.grant().may.artifacts.contains(&ArtifactOperation::Read) {
+        return Err(unauthorized_error("artifacts"));
+    }
+    find_artifact(run, id).await
+}
+
+/// Finds the newest artifact of this name that the run itself created.
+async fn find_own_artifact(run: &Run, name: &str) -> Result<Artifact, ApiError> {
+    run.flush_before_read().await.map_err(|error| store_api_error(&error))?;
+    let tapes = &run.environment.tapes;
+    let record = tapes.store().run(run.id()).await.map_err(|error| store_api_error(&error))?;
+    let begins_after = record.map(|record| record.begins_after).unwrap_or_default();
+    let (kinds, limit) = (vec![EntryKind::Event], Some(ARTIFACT_SEARCH_PAGE_SIZE));
+    let (mut slice, mut newest) = (TapeSlice { kinds, limit, ..TapeSlice::after(begins_after) }, None);
+    loop {
+        let page = tapes.read(run.journal.tape(), &slice).await.map_err(|error| store_api_error(&error))?;
+        let Some(last) = page.last().map(|entry| entry.id) else { break };
+        slice.after = Some(last);
+        let created = page.iter().filter(|entry| entry.event_kind() == Some(TapeEventKind::ArtifactCreated));
+        for entry in created.filter(|entry| entry.run_id() == Some(run.id().as_str())) {
+            if let Some(TapeEvent::ArtifactCreated(artifact)) = TapeEvent::from_entry(entry)
+                && artifact.name == name
+            {
+                newest = Some(artifact);
+            }
+        }
+    }
+    newest.ok_or_else(|| ApiError::new(ApiErrorCode::NotFound, format!("this run has created no artifact {name}")))
 }
 
 /// Finds an artifact on the run's own tape, or on that of a child run of its session. The id contains the run that

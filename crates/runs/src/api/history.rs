@@ -6,7 +6,8 @@ use capstan_hooks::contracts::methods::{HistoryPage, HistorySearch};
 use capstan_hooks::contracts::{ApiMethod, CursorPage, HistoryMessage, MessageEvent, PageRequest};
 use capstan_protocol::run_api::HistorySearchCall;
 use capstan_protocol::{
-    ApiError, ChatMessage, EntryId, EventKey, HistoryOperation, MessageRole, ReadScope, RunId, SessionId, TapeName,
+    ApiError, ChatMessage, Content, ContentPart, EntryId, EventKey, HistoryOperation, MessageRole, ReadScope, RunId,
+    SessionId, TapeName,
 };
 use capstan_tape::{
     Entry, EntryKind, EntryOrder, EventAcceptance, Query, StoreError, TapeAddress, TapeSlice, meta_keys, tape_name,
@@ -97,18 +98,33 @@ async fn dialogue_message(run: &Run, entry: &Entry) -> Result<Option<HistoryMess
     if !matches!(message.role, MessageRole::User | MessageRole::Assistant) {
         return Ok(None);
     }
+    let events = message_events(run, entry).await?;
+    let content = if run.grant().may.prompt || events.is_empty() { message.content } else { said_content(&events) };
     Ok(Some(HistoryMessage {
         entry: entry.id,
         role: message.role,
-        text: message.content.text(),
+        text: content.text(),
         date: entry.date.as_str().to_owned(),
         run_id: entry.run_id().map(RunId::new),
-        content: message.content,
-        events: message_events(run, entry).await?,
+        content,
+        events,
     }))
 }
 
-/// Events that the message of an entry was built from, as they were accepted.
+/// Texts and attachments of the events of a message, without the additions of the prompt that was built from them.
+fn said_content(events: &[MessageEvent]) -> Content {
+    let texts: Vec<&str> = events.iter().map(|event| event.text.as_str()).filter(|text| !text.is_empty()).collect();
+    let text = texts.join("\n");
+    let mut attachments = events.iter().flat_map(|event| event.contents.iter().cloned()).peekable();
+    if attachments.peek().is_none() {
+        return Content::Text(text);
+    }
+    let text = (!text.is_empty()).then(|| ContentPart::from_text(text));
+    Content::Parts(text.into_iter().chain(attachments).collect())
+}
+
+/// Events that the message of an entry was built from, as they were accepted and in that order. The entry names the event
+/// that the turn answers first.
 async fn message_events(run: &Run, entry: &Entry) -> Result<Vec<MessageEvent>, ApiError> {
     let keys = entry.meta.get(meta_keys::EVENTS).cloned().unwrap_or_default();
     let keys: Vec<EventKey> = serde_json::from_value(keys).unwrap_or_default();
@@ -121,9 +137,10 @@ async fn message_events(run: &Run, entry: &Entry) -> Result<Vec<MessageEvent>, A
         let accepted =
             tapes.read_any_generation(&record.tape, &slice).await.map_err(|error| store_api_error(&error))?;
         let accepted = accepted.first().and_then(EventAcceptance::from_entry);
-        events.extend(accepted.map(|accepted| MessageEvent::from(&*accepted.event)));
+        events.extend(accepted.map(|accepted| (record.entry, MessageEvent::from(&*accepted.event))));
     }
-    Ok(events)
+    events.sort_by_key(|(entry, _)| *entry);
+    Ok(events.into_iter().map(|(_, event)| event).collect())
 }
 
 /// Tape of another session of the workspace, or the run's own tape with all pending entries written.

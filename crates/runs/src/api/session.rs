@@ -31,7 +31,14 @@ impl MethodHandler for SessionModel {
         let state = run.environment.tapes.store().state(run.journal.session_tape()).await;
         let state = state.map_err(|error| store_api_error(&error))?;
         // A value that another version wrote and this one cannot parse counts as no choice.
-        Ok(state.get(SESSION_MODEL_KEY).and_then(Value::as_str).and_then(|model| model.parse().ok()))
+        let chosen = state.get(SESSION_MODEL_KEY).and_then(Value::as_str);
+        let Some(model) = chosen.and_then(|model| model.parse::<ModelId>().ok()) else { return Ok(None) };
+        if !run.grant().may.models.allows(ModelOperation::Stream, &model.to_string()) {
+            // The choice was made under another binding, or before this one was restricted.
+            tracing::warn!(run_id = %run.id(), %model, "the chosen model is not used: the grant of the run excludes it");
+            return Ok(None);
+        }
+        Ok(Some(model))
     }
 }
 

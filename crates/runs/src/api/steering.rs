@@ -56,6 +56,8 @@ async fn ingest_offered(run: &Run) -> Result<Vec<SteeredMessage>, ApiError> {
             Ok(prompt) if run.steering.ingest(&offered.key) => {
                 let prompt = prompt.0.as_ref().clone();
                 run.ingest_steered(&offered.key, prompt.clone());
+                // The tape has the built prompt, the runner of a binding that withholds it the message itself.
+                let prompt = if run.grant().may.prompt { prompt } else { offered.inbound.input.content() };
                 let reads_parts = run.runner.descriptor.capabilities.multimodal_input;
                 let prompt = if reads_parts { prompt } else { prompt.in_words() };
                 messages.push(SteeredMessage { prompt, event: MessageEvent::from(&*offered.inbound) });

@@ -32,6 +32,8 @@ use crate::run::Run;
 use crate::run::call_limiter::CallPermit;
 use crate::{nesting, spill};
 
+/// Tool that runs a line as a command of the shell.
+const SHELL_TOOL: &str = "bash";
 /// Maximum number of calls of a step.
 const MAX_STEP_CALLS: usize = 1_000;
 
@@ -120,6 +122,7 @@ impl MethodHandler for ToolsCommand {
 
     async fn handle(run: &Arc<Run>, call: CommandCall, _: CallPermit) -> Result<ToolOutput, ApiError> {
         check_command_line(run, &call.raw)?;
+        check_command_tool(run, &call)?;
         let tools = ToolCaller(Arc::clone(run));
         let Some(tool) = tools.tool(&call.name).cloned() else {
             return Err(ApiError::new(ApiErrorCode::NotFound, format!("there is no command {}", call.name)));
@@ -175,6 +178,27 @@ fn check_command_line(run: &Run, raw: &str) -> Result<(), ApiError> {
         Some(_) => "the line is not the command of the event that this run serves",
         None => "this run serves no command: only an event that is a comma command can be run or refused as one",
     };
+    Err(ApiError::new(ApiErrorCode::InvalidArgument, message))
+}
+
+/// Refuses a tool that the line does not name: its first word is the tool, or no tool has that name and the line is a
+/// command of the shell.
+fn check_command_tool(run: &Run, call: &CommandCall) -> Result<(), ApiError> {
+    let word = call.raw.split_whitespace().next().unwrap_or_default();
+    let tools = &run.environment.tools;
+    let is_named = match (tools.get(word), tools.get(&call.name)) {
+        (Some(named), Some(called)) => named.spec().name == called.spec().name,
+        (None, Some(called)) => {
+            let is_line = call.arguments.get("cmd").and_then(Value::as_str) == Some(call.raw.as_str());
+            called.spec().name.as_str() == SHELL_TOOL && is_line && run.grant().shell_commands
+        }
+        // Reported as an unknown command.
+        (_, None) => true,
+    };
+    if is_named {
+        return Ok(());
+    }
+    let message = format!("the line of the command does not call the tool {}", call.name);
     Err(ApiError::new(ApiErrorCode::InvalidArgument, message))
 }
 

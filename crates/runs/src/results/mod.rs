@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use capstan_hooks::EventStream;
 use capstan_hooks::contracts::RunApi;
-use capstan_protocol::{ApiError, ApiErrorCode, ErrorCode, ResultBody, RunResult, RunnerSource, StreamEvent};
+use capstan_protocol::{
+    ApiError, ApiErrorCode, Content, ContentPart, ErrorCode, ResultBody, RunResult, RunnerSource, StreamEvent,
+};
 use capstan_tape::{DroppedResult, EntryDraft, ResultAnomalies, StoreError, TapeEvent};
 use capstan_turn::{RunError, TurnError};
 use futures::{FutureExt as _, StreamExt as _};
@@ -65,7 +67,7 @@ pub(crate) async fn handle_result(run: &Run, result: RunResult) -> Vec<StreamEve
     let verdict = {
         let mut progress = run.progress();
         let partial = progress.partial_text.len();
-        progress.result_validator.validate(result, &run.environment.options.limits.results, partial)
+        progress.result_validator.validate(result, run.id(), &run.environment.options.limits.results, partial)
     };
     match verdict {
         ResultVerdict::Accept(result) => {
@@ -98,7 +100,10 @@ async fn apply_result(run: &Run, result: RunResult) -> Vec<StreamEvent> {
             if run.streams_deltas() { vec![StreamEvent::text(shown)] } else { Vec::new() }
         }
         ResultBody::ReasoningDelta { delta } => vec![StreamEvent::Reasoning { delta }],
-        ResultBody::MessageCompleted { content, provider_meta } => run.complete_message(content, provider_meta),
+        ResultBody::MessageCompleted { content, provider_meta } => {
+            let content = remove_private_addresses(run, content);
+            run.complete_message(content, provider_meta)
+        }
         ResultBody::ToolCallStarted { call } => {
             let mut events = run.complete_partial();
             run.progress().runner_tool_calls.start(call.clone());
@@ -180,6 +185,22 @@ fn drop_result(run: &Run, dropped: &DroppedResult) -> Vec<StreamEvent> {
     let events = if dropped.kind == "message.completed" { run.complete_partial() } else { Vec::new() };
     record_dropped_result(run, &dropped.kind, &dropped.reason);
     events
+}
+
+/// Replaces the parts of a message whose address is not one of the public internet, and records them: the channel, or the
+/// model that reads the message later, could fetch them from its own network and file system.
+fn remove_private_addresses(run: &Run, content: Content) -> Content {
+    let Content::Parts(parts) = content else { return content };
+    let check = |part: ContentPart| match capstan_policy::check_attachments(std::slice::from_ref(&part)) {
+        // A name of an artifact is no address, and its content is stored by the host.
+        _ if part.names_artifact() => part,
+        Ok(()) => part,
+        Err(error) => {
+            refuse_result(run, "message.completed", &error.to_string());
+            ContentPart::from_text("[attachment is not available]")
+        }
+    };
+    Content::Parts(parts.into_iter().map(check).collect())
 }
 
 /// Drops a result whose request is refused.

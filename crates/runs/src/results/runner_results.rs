@@ -26,11 +26,10 @@ impl RunnerResults {
         Self { run: Arc::clone(run), results: Some(results) }
     }
 
-    /// The next result, with the id of the run.
+    /// The next result.
     pub(super) async fn next(&mut self) -> Option<RunResult> {
         let Self { run, results: Some(results) } = self else { return None };
-        let result = poll_fn(|context| with_caller(run, || results.poll_next_unpin(context))).await?;
-        Some(RunResult { run_id: Some(run.id().clone()), ..result })
+        poll_fn(|context| with_caller(run, || results.poll_next_unpin(context))).await
     }
 }
 

@@ -1,7 +1,9 @@
 //! Validates runner results before they are applied: well formed, not a duplicate, within the limits for size and rate.
 //! A faulty or hostile runner harms only its own run, so everything stored of its results is bounded here.
 
-use capstan_protocol::{ErrorCode, FailureCode, ResultBody, ResultParseError, RunResult, ToolOutput, truncate_bytes};
+use capstan_protocol::{
+    ErrorCode, FailureCode, ResultBody, ResultParseError, RunId, RunResult, ToolOutput, truncate_bytes,
+};
 use capstan_tape::{DroppedResult, ResultAnomalies};
 use capstan_turn::RunError;
 use serde_json::Value;
@@ -16,6 +18,8 @@ const MAX_RECORDED_DROPS: u32 = 16;
 const MAX_UNCOMMITTED_RESULTS: (u64, u64) = (1 << 20, 256);
 /// Maximum length of an error code, in bytes.
 const MAX_ERROR_CODE_LEN: usize = 64;
+/// Maximum length of a run id or type of a foreign result in the record, in bytes.
+const MAX_RECORDED_CLAIM_LEN: usize = 128;
 /// Allowance for the name and the media type of an artifact, in addition to its content.
 const ARTIFACT_ENVELOPE_BYTES: u64 = 4096;
 
@@ -54,12 +58,23 @@ pub(crate) enum ResultVerdict {
 }
 
 impl ResultValidator {
-    /// Validates a result. `partial` is the length of the message that is being streamed.
-    pub(crate) fn validate(&mut self, result: RunResult, limits: &ResultLimits, partial: usize) -> ResultVerdict {
+    /// Validates a result of `run`. `partial` is the length of the message that is being streamed.
+    pub(crate) fn validate(
+        &mut self,
+        result: RunResult,
+        run: &RunId,
+        limits: &ResultLimits,
+        partial: usize,
+    ) -> ResultVerdict {
         let size = result_size(&result.body);
         let is_unparsed = matches!(result.body, ResultBody::Unparsed(_));
         self.result_count += 1;
         self.total_bytes = self.total_bytes.saturating_add(size);
+        if let Some(dropped) = foreign_result(&result, run) {
+            // Not even a terminal result of another run ends this one.
+            self.anomalies.malformed += 1;
+            return self.flood_failure(limits).map_or(ResultVerdict::Drop(Some(dropped)), ResultVerdict::EndRun);
+        }
         let is_duplicate = self.is_duplicate(result_sequence(&result));
         let parsed = match parse_result(result) {
             Ok(result) if is_terminal(&result.body) => {
@@ -246,6 +261,22 @@ fn is_terminal(body: &ResultBody) -> bool {
     matches!(body, ResultBody::RunCompleted { .. } | ResultBody::RunFailed { .. })
 }
 
+/// The result as a dropped one, if it names another run than its own.
+fn foreign_result(result: &RunResult, run: &RunId) -> Option<DroppedResult> {
+    let claimed = match (&result.run_id, &result.body) {
+        (Some(claimed), _) => claimed.as_str(),
+        (None, ResultBody::Unparsed(value)) => value.get("run_id")?.as_str()?,
+        (None, _) => return None,
+    };
+    if claimed == run.as_str() {
+        return None;
+    }
+    let (mut claimed, mut kind) = (claimed.to_owned(), result.body.kind().to_owned());
+    truncate_bytes(&mut claimed, MAX_RECORDED_CLAIM_LEN, "…");
+    truncate_bytes(&mut kind, MAX_RECORDED_CLAIM_LEN, "…");
+    Some(DroppedResult { kind, reason: format!("it belongs to another run: {claimed}") })
+}
+
 /// Sequence number of a result, even of an unparsed one.
 fn result_sequence(result: &RunResult) -> Option<u64> {
     let unread_sequence = || match &result.body {
@@ -258,7 +289,7 @@ fn result_sequence(result: &RunResult) -> Option<u64> {
 fn parse_result(result: RunResult) -> Result<RunResult, ResultParseError> {
     let ResultBody::Unparsed(value) = result.body else { return Ok(result) };
     let parsed = RunResult::from_json(value)?;
-    Ok(RunResult { run_id: result.run_id.or(parsed.run_id), usage: parsed.usage.or(result.usage), ..parsed })
+    Ok(RunResult { run_id: parsed.run_id.or(result.run_id), usage: parsed.usage.or(result.usage), ..parsed })
 }
 
 fn max_result_bytes(body: &ResultBody, limits: &ResultLimits) -> u64 {

@@ -1,5 +1,5 @@
 use capstan_protocol::{
-    ActionRequest, Content, ContentPart, JsonObject, ResultBody, RunResult, StateScope, ToolCall, ToolOutput,
+    ActionRequest, Content, ContentPart, JsonObject, ResultBody, RunId, RunResult, StateScope, ToolCall, ToolOutput,
 };
 use serde_json::{Value, json};
 
@@ -17,6 +17,10 @@ const SMALL_LIMITS: ResultLimits = ResultLimits {
     count: 100,
     entries: 50,
 };
+
+fn run_id() -> RunId {
+    RunId::new("run-own")
+}
 
 fn delta(text: &str) -> RunResult {
     ResultBody::MessageDelta { delta: text.to_owned() }.into()
@@ -37,7 +41,7 @@ fn numbered_delta(sequence: u64) -> RunResult {
 /// One word per result: its kind if it is accepted, `-` and the kind if it is dropped, or the code that ends the run.
 fn validate_all(validator: &mut ResultValidator, results: impl IntoIterator<Item = RunResult>) -> Vec<String> {
     let mut partial = 0;
-    let mut verdict_word = |result: RunResult| match validator.validate(result, &SMALL_LIMITS, partial) {
+    let mut verdict_word = |result: RunResult| match validator.validate(result, &run_id(), &SMALL_LIMITS, partial) {
         ResultVerdict::Accept(RunResult { body, .. }) => {
             match &body {
                 ResultBody::MessageDelta { delta } => partial += delta.len(),
@@ -105,7 +109,7 @@ fn g04_a_terminal_result_is_accepted_even_if_malformed_or_oversized() {
         let mut validator = ResultValidator::default();
         validate_all(&mut validator, [numbered_delta(5)]);
         let ResultVerdict::Accept(RunResult { body: ResultBody::RunFailed { message, code }, .. }) =
-            validator.validate(unread(value), &SMALL_LIMITS, 0)
+            validator.validate(unread(value), &run_id(), &SMALL_LIMITS, 0)
         else {
             panic!("the run did not fail")
         };
@@ -167,7 +171,7 @@ fn g04_a_result_nested_too_deeply_is_dropped_alone() {
             ResultBody::StateUpdated { scope: StateScope::Runner, state: map() },
             ResultBody::ToolCallCompleted { call_id: "1".to_owned(), name: "look".to_owned(), output },
         ];
-        let verdicts = results.map(|body| validator.validate(body.into(), &limits, 0));
+        let verdicts = results.map(|body| validator.validate(body.into(), &run_id(), &limits, 0));
         let accepted = verdicts.iter().filter(|verdict| matches!(verdict, ResultVerdict::Accept(_))).count();
         (accepted, validator.anomalies.malformed)
     };
@@ -212,12 +216,28 @@ fn x05_uncommitted_results_and_recorded_drops_are_bounded() {
     let mut validator = ResultValidator::default();
     let limits = ResultLimits::default();
     let commits = (0..1000).filter(|_| {
-        validator.validate(message("x"), &limits, 0);
+        validator.validate(message("x"), &run_id(), &limits, 0);
         validator.should_commit()
     });
     assert_eq!(commits.count(), 3);
-    validator.validate(message(&"x".repeat(2 << 20)), &limits, 0);
+    validator.validate(message(&"x".repeat(2 << 20)), &run_id(), &limits, 0);
     assert!(validator.should_commit() && !validator.should_commit());
     let recorded = (0..1000).filter(|_| validator.should_record_drop());
     assert_eq!(recorded.count(), 16);
+}
+
+#[test]
+fn k02_a_result_of_another_run_is_dropped_and_counted() {
+    let mut validator = ResultValidator::default();
+    let of_run = |run: &str, result: RunResult| RunResult { run_id: Some(RunId::new(run)), ..result };
+    let results = [
+        of_run("run-own", message("own")),
+        of_run("run-other", message("forged")),
+        unread(json!({"type": "run.completed", "run_id": "run-other"})),
+        unread(json!({"type": "message.delta", "data": {"delta": "x"}, "run_id": "run-own"})),
+    ];
+    let words = validate_all(&mut validator, results);
+    assert_eq!(words, ["message.completed", "-message.completed", "-run.completed", "message.delta"]);
+    assert_eq!(validator.anomalies, ResultAnomalies { malformed: 2, ..ResultAnomalies::default() });
+    assert!(!validator.has_ended());
 }

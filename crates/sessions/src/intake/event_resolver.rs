@@ -64,7 +64,9 @@ impl EventResolver {
             [] => 0,
             parts => serde_json::to_vec(parts).map_or(usize::MAX, |bytes| bytes.len()),
         };
-        let size = event.input.plain_text().len().saturating_add(parts);
+        let data = event.subject.as_ref().map(|subject| &subject.data).filter(|data| !data.is_empty());
+        let data = data.map_or(0, |data| serde_json::to_vec(data).map_or(usize::MAX, |bytes| bytes.len()));
+        let size = event.input.plain_text().len().saturating_add(parts).saturating_add(data);
         let limit = self.max_message_bytes;
         if size > limit { Err(HostError::MessageTooLarge { size, limit }) } else { Ok(()) }
     }

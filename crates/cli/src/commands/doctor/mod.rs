@@ -102,7 +102,7 @@ async fn run_checks(
     };
     let process_liveness = ProcessLiveness::open(home::process_locks_dir(home));
     let database = home::database_path(home);
-    let runners = hooks.map(|hooks| runners::provided_runners(hooks).into_iter().map(|runner| runner.id).collect());
+    let runners = hooks.map(runners::provided_runners);
     let store_check = StoreCheck { database: &database, external_tapes, owners: &process_liveness, runners };
     let origin = if hooks.is_some() { TapeStoreOrigin::Configured } else { TapeStoreOrigin::Inferred };
     let unfinished = || store::find_unfinished_backups(&[home, workspace]);

@@ -13,7 +13,8 @@ use std::time::Duration;
 use capstan_host::conservation::ConservationReport;
 use capstan_host::{OrphanedWork, OverdueRun, ProcessLiveness};
 use capstan_policy::BindingStore;
-use capstan_protocol::{Binding, Clock, EntryId, RunnerId, TapeName, Timestamp, WorkspaceId};
+use capstan_policy::bindings::find_misfit;
+use capstan_protocol::{Binding, Clock, Descriptor, EntryId, TapeName, Timestamp, WorkspaceId};
 use capstan_store::{HighWaterMark, SqliteStore, is_database_locked};
 use capstan_tape::{
     IntegrityProblem, OutboxRecord, OutboxStatus, OutboxStore as _, StoreError, TapeAddress, TapeRepository, TapeSlice,
@@ -40,7 +41,7 @@ pub(super) struct StoreCheck<'a> {
     pub(super) external_tapes: Option<Arc<dyn TapeStore>>,
     pub(super) owners: &'a ProcessLiveness,
     /// Available runners; unknown if the configuration is invalid.
-    pub(super) runners: Option<Vec<RunnerId>>,
+    pub(super) runners: Option<Vec<Descriptor>>,
 }
 
 /// Findings of one snapshot that may be writes in progress.
@@ -206,7 +207,7 @@ pub(super) fn truncate_lines(lines: impl Iterator<Item = String>) -> Vec<String>
 }
 
 /// Finds bindings that cannot be read, or whose runner is missing. Returns no result if all bindings are fine.
-async fn check_bindings(tapes: TapeRepository, runners: Option<&[RunnerId]>) -> Vec<CheckResult> {
+async fn check_bindings(tapes: TapeRepository, runners: Option<&[Descriptor]>) -> Vec<CheckResult> {
     // Bindings are only read, so the address for change notices is never used.
     let unused = TapeAddress { workspace: WorkspaceId::new(""), session: capstan_host::SYSTEM_SESSION.into() };
     let bindings = BindingStore::new(tapes, Clock::system(), unused);
@@ -222,14 +223,24 @@ async fn check_bindings(tapes: TapeRepository, runners: Option<&[RunnerId]>) -> 
         let lines = unreadable.iter().map(|binding| format!("{}: {}", binding.binding_id, binding.reason));
         results.push(CheckResult::problem("bindings", message, hint).with_details(truncate_lines(lines)));
     }
-    let lacks_runner =
-        |binding: &&Binding| binding.enabled && runners.is_some_and(|runners| !runners.contains(&binding.runner_id));
-    let broken: Vec<&Binding> = readable.iter().filter(lacks_runner).collect();
+    let Some(runners) = runners else { return results };
+    let is_known = |binding: &Binding| runners.iter().any(|runner| runner.id == binding.runner_id);
+    let enabled = || readable.iter().filter(|binding| binding.enabled);
+    let broken: Vec<&Binding> = enabled().filter(|binding| !is_known(binding)).collect();
     if !broken.is_empty() {
         let message = format!("enabled bindings with an unknown runner, whose events fail: {}", broken.len());
         let hint = "restore the plugin that provides the runner, or change it with `capstan bindings set`";
         let lines = broken.iter().map(|binding| format!("{}: {}", binding.binding_id, binding.runner_id));
         results.push(CheckResult::problem("bindings", message, hint).with_details(truncate_lines(lines)));
+    }
+    let misfits: Vec<String> = enabled()
+        .filter_map(|binding| Some(format!("{}: {}", binding.binding_id, find_misfit(binding, runners)?)))
+        .collect();
+    if !misfits.is_empty() {
+        let message =
+            format!("enabled bindings that do not fit their runner any more, whose events fail: {}", misfits.len());
+        let hint = "change each with `capstan bindings set`, or restore the settings that it was saved with";
+        results.push(CheckResult::problem("bindings", message, hint).with_details(truncate_lines(misfits.into_iter())));
     }
     results
 }

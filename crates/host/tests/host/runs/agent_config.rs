@@ -56,11 +56,46 @@ async fn g02_a_binding_under_which_every_run_would_fail_is_refused() {
         (json!({"runner_config": {"options": {"temperature": 3}}}), "options.temperature"),
         (json!({"runner_config": {"options": {"body": {"model": "y"}}}}), "options.body"),
         (json!({"runner_config": {"tools": ["bash"]}, "resource_policy": {"tools": []}}), "names the tool bash"),
+        (json!({"runner_config": {"tools": ["help", "heelp"]}}), "names the tool heelp, which is not there"),
         (json!({"timeout_seconds": 0}), "timeout_seconds"),
     ] {
         let error = host.bindings().save(&binding(&value), &host.runners()).await.unwrap_err();
         assert!(error.to_string().contains(problem), "{value}: {error}");
     }
+}
+
+#[tokio::test]
+async fn g02_the_step_limit_of_a_binding_includes_its_subagents() {
+    let model = ScriptedModel::start_with(|request, _| {
+        if request["messages"].to_string().contains("loop") {
+            ScriptedReply::tool_calls([("inner", "help", json!({}))])
+        } else {
+            ScriptedReply::tool_calls([("call", "subagent", json!({"prompt": "loop"}))])
+        }
+    })
+    .await;
+    let binding = binding(&json!({"runner_config": {"max_steps": 3}}));
+    let host = TestHost::builder().scripted_model(&model).binding(binding).start().await;
+    assert_eq!(host.send_message("go").await.error.unwrap().code(), "max-steps");
+    assert_eq!(model.requests().len(), 3, "model calls of the run and of its subagent");
+    let view = host.view().await;
+    assert!(view.last().unwrap().contains("the agent did not finish within 2 steps"), "{view:?}");
+}
+
+#[tokio::test]
+async fn g02_a_chosen_model_that_the_binding_excludes_is_not_used() {
+    let model = ScriptedModel::start(vec![ScriptedReply::text("hi"), ScriptedReply::text("hi again")]).await;
+    let host = TestHost::builder().scripted_model(&model).start().await;
+    host.send_message(",model openai:chosen").await;
+    let narrow = json!({
+        "resource_policy": {"models": {"only": ["openai:narrow"]}}, "runner_config": {"model": "openai:narrow"},
+    });
+    host.bindings().save(&binding(&narrow), &host.runners()).await.unwrap();
+    assert_eq!(host.send_message("hello").await.output, "hi");
+    host.bindings().save(&binding(&json!({})), &host.runners()).await.unwrap();
+    assert_eq!(host.send_message("hello").await.output, "hi again");
+    let models: Vec<Value> = model.requests().iter().map(|request| request["model"].clone()).collect();
+    assert_eq!(models, ["narrow", "chosen"], "the choice is kept");
 }
 
 #[tokio::test]

@@ -163,7 +163,7 @@ pub async fn call_method(api: &RunApi, method: ApiMethod, text: &str) -> Result<
         ApiMethod::RunsChild => api.runs.child(ChildRunCall::new(text)).await.map(drop),
         ApiMethod::StateGet => api.state.get(scope, text).await.map(drop),
         ApiMethod::StateSet => api.state.set(scope, "key", text.into()).await,
-        ApiMethod::StateList => api.state.list(scope, Some(text).filter(|text| text.len() > 10), 5).await.map(drop),
+        ApiMethod::StateList => api.state.list(scope, "", Some(text).filter(|text| text.len() > 10), 5).await.map(drop),
         ApiMethod::StateDelete => api.state.delete(scope, text).await.map(drop),
         ApiMethod::StoragePut => api.storage.put(area, "name", owned().into()).await.map(drop),
         ApiMethod::StorageGet => api.storage.get(area, text).await.map(drop),

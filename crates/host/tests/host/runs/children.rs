@@ -1,12 +1,53 @@
 //! Child runs: the agent works on a fork of its tape.
 
+use std::sync::{Arc, Mutex};
+
+use capstan_hooks::contracts::{ChildRunCall, ResultStream, RunApi, Runner};
 use capstan_host::testing::TestHost;
-use capstan_protocol::{Event, RunId, ToolOperation, ToolOutput};
+use capstan_policy::default_binding;
+use capstan_protocol::{
+    Binding, Descriptor, Event, JsonObject, PermissionSet, ResultBody, RunContext, RunId, RunResult, ToolOperation,
+    ToolOutput,
+};
 use capstan_tape::{EntryKind, ForkState, RunRecord, RunStatus, TapeSlice};
 use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
+use futures::{FutureExt as _, StreamExt as _};
 use serde_json::{Value, json};
 
 use super::support::{test_tool, tool_replies, tools_plugin};
+
+/// Runner with a configuration of its own that starts one child run. Records the configuration of both.
+struct StrictRunner(Arc<Mutex<Vec<JsonObject>>>);
+
+impl Runner for StrictRunner {
+    fn descriptor(&self) -> Descriptor {
+        let schema = json!({"properties": {"tone": {"type": "string"}}, "additionalProperties": false});
+        let descriptor = Descriptor::new("builtin:agent", "strict");
+        Descriptor { permissions: PermissionSet::all(), config_schema: Some(schema), ..descriptor }
+    }
+
+    fn run(&self, context: RunContext, api: RunApi) -> ResultStream {
+        let is_child = context.input.plain_text() == "child";
+        self.0.lock().unwrap().push(context.config);
+        let work = async move {
+            if !is_child {
+                api.runs.child(ChildRunCall::new("child")).await.unwrap();
+            }
+            futures::stream::iter([RunResult::from(ResultBody::RunCompleted { silent: true })])
+        };
+        work.flatten_stream().boxed()
+    }
+}
+
+#[tokio::test]
+async fn k04_a_child_run_has_the_configuration_of_its_parent() {
+    let configs = Arc::new(Mutex::new(Vec::new()));
+    let config = JsonObject::from_iter([("tone".to_owned(), json!("calm"))]);
+    let binding = Binding { runner_config: config.clone(), ..default_binding() };
+    let host = TestHost::builder().agent(StrictRunner(Arc::clone(&configs))).binding(binding).start().await;
+    assert!(host.send_message("go").await.error.is_none());
+    assert_eq!(*configs.lock().unwrap(), [config.clone(), config]);
+}
 
 fn subagent_call(arguments: Value) -> ScriptedReply {
     ScriptedReply::tool_calls([("call", "subagent", arguments)])

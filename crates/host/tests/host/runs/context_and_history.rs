@@ -5,7 +5,11 @@ use std::sync::{Arc, Mutex};
 use capstan_hooks::contracts::{NewArtifact, PageRequest};
 use capstan_hooks::points::LoadState;
 use capstan_host::testing::TestHost;
-use capstan_protocol::{ActorRef, ApiErrorCode, ArtifactId, Event, JsonObject, MessageRole, PermissionSet, StateScope};
+use capstan_policy::default_binding;
+use capstan_protocol::{
+    ActorRef, ApiErrorCode, ArtifactId, Binding, ConversationKind, Event, JsonObject, MessageRole, PermissionSet,
+    StateScope,
+};
 use serde_json::{Value, json};
 
 use crate::runs::api_runner::{
@@ -32,6 +36,24 @@ async fn g06_the_context_has_the_stored_state_of_the_runner_by_scope() {
     assert_eq!((&state["runner"], &state["subject"]), (&json!({}), &Value::Null), "the event has no subject");
     assert_eq!(turn_state["mood"], "calm");
     assert!(!turn_state.contains_key("_runtime_workspace"), "{turn_state:?}");
+}
+
+#[tokio::test]
+async fn k01_the_context_and_the_filters_have_the_kind_of_the_conversation() {
+    let kinds = Arc::new(Mutex::new(Vec::new()));
+    let recorded = Arc::clone(&kinds);
+    let plugin = action_runner_plugin(PermissionSet::none(), move |context, _| {
+        recorded.lock().unwrap().push(context.conversation.kind);
+        async {}
+    });
+    let filter = json!([{"field": "conversation_kind", "one_of": ["private"]}]);
+    let binding = Binding { filters: serde_json::from_value(filter).unwrap(), ..default_binding() };
+    let host = TestHost::builder().agent_plugin(plugin).binding(binding).start().await;
+    for kind in [Some(ConversationKind::Private), Some(ConversationKind::Group), None] {
+        let event = Event { conversation_kind: kind, ..Event::message("cli", "local", "hi") };
+        host.serve(event).await.unwrap();
+    }
+    assert_eq!(*kinds.lock().unwrap(), [Some(ConversationKind::Private)], "no binding fits the others");
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use capstan_hooks::{HookRegistrar, Plugin};
 use capstan_host::ServedEvent;
 use capstan_host::testing::{ClosurePlugin, TestEnvironment, TestHost};
 use capstan_protocol::{
-    Descriptor, Event, JsonObject, PermissionSet, ResultBody, RunContext, RunResult, StateScope, TapeName,
+    Descriptor, Event, JsonObject, PermissionSet, ResultBody, RunContext, RunId, RunResult, StateScope, TapeName,
 };
 use capstan_tape::{DefaultView, Entry, TapeSlice};
 use futures::{StreamExt as _, stream};
@@ -149,6 +149,18 @@ fn malformed_cases() -> Vec<HostileCase> {
         hostile_case("unknown", Ok("still here"), json!({"unknown": 40}), || {
             let malformed = std::iter::repeat_n(raw_result(json!({"type": "message.telepathy", "data": {}})), 40);
             result_stream(malformed.chain([message_result("still here"), completed_result()]))
+        }),
+        hostile_case("results of another run", Ok("still here"), json!({"malformed": 4}), || {
+            let other = || Some(RunId::new("run-other"));
+            let of_other = |result: RunResult| RunResult { run_id: other(), ..result };
+            result_stream([
+                of_other(message_result("forged")),
+                raw_result(json!({"type": "message.delta", "data": {"delta": "x"}, "run_id": "run-other"})),
+                of_other(numbered_message(7, "forged")),
+                numbered_message(1, "still here"),
+                of_other(completed_result()),
+                completed_result(),
+            ])
         }),
         hostile_case("malformed failure", Err("run-failed"), json!({"malformed": 1}), || {
             result_stream([message_result("half"), raw_result(json!({"type": "run.failed", "data": 5}))])

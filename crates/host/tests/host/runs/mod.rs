@@ -25,6 +25,7 @@ mod parallel_tool_calls;
 mod restricted_grants;
 mod results;
 mod run_api;
+mod run_records;
 mod runner_capabilities;
 mod runner_identity;
 mod schemas;

@@ -43,23 +43,46 @@ async fn g06_state_is_set_read_listed_and_deleted() {
         }
         assert_eq!(api.state.get(scope, "b").await.unwrap(), Some(json!({"of": "b"})));
         assert_eq!(api.state.get(StateScope::Workspace, "b").await.unwrap(), None, "scopes are separate");
-        let first = api.state.list(scope, None, 2).await.unwrap();
+        let first = api.state.list(scope, "", None, 2).await.unwrap();
         let keys = |items: &[capstan_hooks::contracts::StateEntry]| -> Vec<String> {
             items.iter().map(|item| item.key.clone()).collect()
         };
         assert_eq!(keys(&first.items), ["a", "b"]);
-        let rest = api.state.list(scope, first.next.as_deref(), 2).await.unwrap();
+        let rest = api.state.list(scope, "", first.next.as_deref(), 2).await.unwrap();
         assert_eq!((keys(&rest.items), rest.next), (vec!["c".to_owned()], None));
         assert!(api.state.delete(scope, "b").await.unwrap());
         assert!(!api.state.delete(scope, "b").await.unwrap());
         assert_eq!(api.state.get(scope, "b").await.unwrap(), None);
-        let foreign = api.state.list(StateScope::Workspace, first.next.as_deref(), 2).await.unwrap_err();
+        let foreign = api.state.list(StateScope::Workspace, "", first.next.as_deref(), 2).await.unwrap_err();
         assert_eq!(foreign.code, ApiErrorCode::InvalidArgument, "a cursor is valid for its own list only");
         let large = api.state.set(scope, "large", json!("x".repeat(70_000))).await.unwrap_err();
         assert_eq!(large.code, ApiErrorCode::PayloadTooLarge);
     })
     .await;
     assert!(conversation.event_names().await.iter().any(|name| name == "state.changed"));
+}
+
+#[tokio::test]
+async fn g06_keys_of_the_state_are_listed_by_their_prefix() {
+    run_with_api(|api| async move {
+        let scope = StateScope::Conversation;
+        for key in ["a", "rule.1", "rule.2", "rule.3", "rules", "z"] {
+            api.state.set(scope, key, json!(key)).await.unwrap();
+        }
+        let (mut keys, mut cursor) = (Vec::new(), None);
+        loop {
+            let page = api.state.list(scope, "rule.", cursor.as_deref(), 2).await.unwrap();
+            keys.push(page.items.into_iter().map(|entry| entry.key).collect::<Vec<_>>());
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        assert_eq!(keys, [vec!["rule.1".to_owned(), "rule.2".to_owned()], vec!["rule.3".to_owned()]]);
+        let none = api.state.list(scope, "b", None, 2).await.unwrap();
+        assert_eq!((none.items.len(), none.next), (0, None));
+    })
+    .await;
 }
 
 #[tokio::test]

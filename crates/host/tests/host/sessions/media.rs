@@ -7,11 +7,11 @@ use capstan_hooks::contracts::{NewArtifact, ResultStream, RunApi, Runner};
 use capstan_hooks::points::RenderOutbound;
 use capstan_host::testing::TestEnvironment;
 use capstan_protocol::{
-    Content, ContentPart, Descriptor, Event, EventKey, JsonObject, PermissionSet, ResultBody, RunContext, RunResult,
-    RunnerCapabilities,
+    ArtifactOperation, Content, ContentPart, Descriptor, Event, EventKey, JsonObject, PermissionSet, ResultBody,
+    RunContext, RunResult, RunnerCapabilities,
 };
 use futures::{FutureExt as _, StreamExt as _, stream};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::sessions::test_channel::TestChannel;
 
@@ -78,6 +78,83 @@ async fn g14_a_channel_without_media_gets_a_line_that_names_the_file() {
     let event = Event::message("desk", "a", "hi");
     host.submit_and_wait(&event).await;
     assert_eq!(desk.wait_for_answer(&event.event_id).await.messages[0].content.text(), text);
+}
+
+/// Runner that yields these results.
+struct YieldingRunner(Vec<ResultBody>);
+
+impl Runner for YieldingRunner {
+    fn descriptor(&self) -> Descriptor {
+        let artifacts = [ArtifactOperation::Create].into();
+        let permissions = PermissionSet { artifacts, ..PermissionSet::none() };
+        Descriptor { permissions, ..Descriptor::new("builtin:agent", "yielding") }
+    }
+
+    fn run(&self, _: RunContext, _: RunApi) -> ResultStream {
+        let results: Vec<RunResult> = self.0.iter().cloned().map(RunResult::from).collect();
+        stream::iter(results).boxed()
+    }
+}
+
+fn artifact_result(name: &str, content: &str) -> ResultBody {
+    ResultBody::ArtifactCreated {
+        name: name.to_owned(),
+        media_type: "text/csv".to_owned(),
+        content: content.to_owned(),
+    }
+}
+
+fn parts_result(parts: &Value) -> ResultBody {
+    let content = serde_json::from_value(parts.clone()).unwrap();
+    ResultBody::MessageCompleted { content, provider_meta: JsonObject::new() }
+}
+
+#[tokio::test]
+async fn g14_a_message_names_the_artifacts_that_its_runner_yields() {
+    let phone = Arc::new(TestChannel::new("phone").with_media());
+    let reference = |name: &str| json!({"type": "artifact", "artifact": {"name": name}});
+    let runner = YieldingRunner(vec![
+        artifact_result("report.csv", "YSxi"),
+        artifact_result("other.csv", "YyxkCg=="),
+        artifact_result("report.csv", "ZSxm"),
+        parts_result(&json!([reference("report.csv"), reference("absent.csv")])),
+        ResultBody::RunCompleted { silent: false },
+    ]);
+    let host = TestEnvironment::in_memory().host().channel(&phone).agent(runner).start().await;
+    host.serve(Event::message("phone", "a", "hi")).await.unwrap();
+    let expected = Content::Parts(vec![
+        ContentPart::from_file("report.csv", "data:text/csv;base64,ZSxm"),
+        ContentPart::from_text("[file absent.csv is not available]"),
+    ]);
+    assert_eq!(phone.sent_messages()[0].message.content, expected, "the newest artifact of the name");
+}
+
+#[tokio::test]
+async fn x06_a_private_address_in_a_reply_is_not_sent() {
+    let phone = Arc::new(TestChannel::new("phone").with_media());
+    let runner = YieldingRunner(vec![
+        parts_result(&json!([
+            {"type": "text", "text": "see file:///etc/passwd"},
+            {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}},
+            {"type": "video_url", "video_url": {"url": "http://169.254.169.254/latest"}},
+            {"type": "image_url", "image_url": {"url": "https://images.example/a.png"}},
+        ])),
+        ResultBody::RunCompleted { silent: false },
+    ]);
+    let host = TestEnvironment::in_memory().host().channel(&phone).agent(runner).start().await;
+    host.serve(Event::message("phone", "a", "hi")).await.unwrap();
+    let refused = || ContentPart::from_text("[attachment is not available]");
+    let expected = vec![
+        ContentPart::from_text("see file:///etc/passwd"),
+        refused(),
+        refused(),
+        ContentPart::from_image_url("https://images.example/a.png"),
+    ];
+    assert_eq!(phone.sent_messages()[0].message.content, Content::Parts(expected));
+    let dropped = host.event_data("result.dropped").await;
+    assert!(dropped[1]["reason"].as_str().unwrap().contains("169.254.169.254"), "{dropped:?}");
+    let recorded = json!(host.entries().await.iter().map(|entry| &entry.payload["content"]).collect::<Vec<_>>());
+    assert!(!recorded.to_string().contains("169.254"), "a later model call does not send it either: {recorded}");
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ mod held_messages;
 mod hook_effects;
 mod host_shutdown;
 mod media;
+mod message_events;
 mod notices;
 mod origins;
 mod orphaned_events;

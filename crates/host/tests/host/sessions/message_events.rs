@@ -1,0 +1,148 @@
+//! Events behind the messages that a runner reads: of the history, and of those that arrive during its run.
+
+use std::sync::{Arc, Mutex};
+
+use capstan_hooks::InboundEvent;
+use capstan_hooks::contracts::{HistoryMessage, PageRequest, ResultStream, RunApi, Runner, SteeredMessage};
+use capstan_hooks::points::BuildPrompt;
+use capstan_host::testing::TestHostBuilder;
+use capstan_policy::default_binding;
+use capstan_protocol::{
+    ActorRef, Binding, Content, ContentPart, Descriptor, Event, MessageRole, PermissionSet, ResourcePolicy, ResultBody,
+    RunContext, RunResult, RunnerCapabilities,
+};
+use capstan_testing::ReplyBarrier;
+use futures::{FutureExt as _, StreamExt as _};
+
+use crate::sessions::scripted_conversation::ScriptedConversation;
+
+/// Messages that a runner has read.
+#[derive(Default)]
+struct ReadMessages {
+    steered: Vec<SteeredMessage>,
+    history: Vec<HistoryMessage>,
+}
+
+/// Runner that waits for the release of a barrier, and then reads its messages: the steered ones, and the history.
+struct ReadingRunner {
+    barrier: ReplyBarrier,
+    read: Arc<Mutex<ReadMessages>>,
+}
+
+impl Runner for ReadingRunner {
+    fn descriptor(&self) -> Descriptor {
+        let capabilities = RunnerCapabilities { multimodal_input: true, ..RunnerCapabilities::default() };
+        Descriptor { permissions: PermissionSet::all(), capabilities, ..Descriptor::new("builtin:agent", "reading") }
+    }
+
+    fn run(&self, _: RunContext, api: RunApi) -> ResultStream {
+        let (barrier, read) = (self.barrier.clone(), Arc::clone(&self.read));
+        let work = async move {
+            barrier.wait_for_release().await;
+            let steered = api.steering.pull().await.unwrap();
+            let page = api.history.page(PageRequest { limit: 9, ..PageRequest::default() }).await.unwrap();
+            let mut read = read.lock().unwrap();
+            read.steered.extend(steered);
+            read.history = page.items;
+            futures::stream::iter([RunResult::from(ResultBody::RunCompleted { silent: true })])
+        };
+        work.flatten_stream().boxed()
+    }
+}
+
+/// Conversation with a runner that reads its messages.
+struct ReadingConversation {
+    conversation: ScriptedConversation,
+    barrier: ReplyBarrier,
+    read: Arc<Mutex<ReadMessages>>,
+}
+
+impl ReadingConversation {
+    async fn new(configure: impl FnOnce(TestHostBuilder) -> TestHostBuilder) -> Self {
+        let (barrier, read) = (ReplyBarrier::new(), Arc::default());
+        let runner = ReadingRunner { barrier: barrier.clone(), read: Arc::clone(&read) };
+        let with_runner = |builder: TestHostBuilder| configure(builder.agent(runner));
+        let conversation = ScriptedConversation::with_builder(Vec::new(), with_runner).await;
+        Self { conversation, barrier, read }
+    }
+
+    /// Sends a message of Ann with an image that arrives during a turn.
+    async fn send_image(&self, admission: &str, text: &str) -> Event {
+        let actor = Some(ActorRef { id: "7".to_owned(), name: Some("ann".to_owned()), kind: None });
+        let mut event = Event { actor, thread_id: Some("t".to_owned()), ..Event::message("desk", "1", text) };
+        event.input.contents = vec![image()];
+        event.metadata.insert("admission".to_owned(), admission.into());
+        self.conversation.host.submit_and_wait(&event).await;
+        event
+    }
+
+    /// Lets the runner read, and waits for the answer to an event.
+    async fn finish(self, last: &Event) -> ReadMessages {
+        self.barrier.release();
+        self.conversation.channel.wait_for_answer(&last.event_id).await;
+        self.conversation.finish().await;
+        Arc::into_inner(self.read).unwrap().into_inner().unwrap()
+    }
+}
+
+fn image() -> ContentPart {
+    ContentPart::from_image_url("https://images.example/a.png")
+}
+
+/// Builder whose prompts have an addition of the host, under a binding that withholds them.
+fn with_withheld_prompt(builder: TestHostBuilder) -> TestHostBuilder {
+    let policy = ResourcePolicy { prompt: Some(false), ..ResourcePolicy::default() };
+    let binding = Binding { resource_policy: policy, ..default_binding() };
+    builder.binding(binding).register("private", |hooks| {
+        hooks.on(BuildPrompt, |message: InboundEvent| async move {
+            Ok(Some(Content::Text(format!("Private note.\n{}", message.input.plain_text()))))
+        });
+    })
+}
+
+#[tokio::test]
+async fn g08_a_steered_message_has_the_event_that_it_was_built_from() {
+    let reading = ReadingConversation::new(|builder| builder).await;
+    reading.conversation.send_message("one").await;
+    reading.barrier.reached().await;
+    let two = reading.send_image("steer", "two").await;
+    let read = reading.finish(&two).await;
+    let [steered] = &read.steered[..] else { panic!("one message was steered") };
+    let event = &steered.event;
+    assert_eq!((&event.event_id, &event.actor, event.text.as_str()), (&two.event_id, &two.actor, "two"));
+    assert_eq!((event.thread_id.as_deref(), &event.contents[..]), (Some("t"), &[image()][..]));
+    assert_eq!(steered.prompt, Content::Parts(vec![ContentPart::from_text("two"), image()]));
+}
+
+#[tokio::test]
+async fn g08_a_message_of_several_events_has_each_with_its_attachments() {
+    let reading = ReadingConversation::new(|builder| builder).await;
+    reading.conversation.send_message("one").await;
+    reading.barrier.reached().await;
+    let (two, three) = (reading.send_image("collect", "two").await, reading.send_image("collect", "three").await);
+    reading.barrier.release();
+    reading.conversation.channel.wait_for_answer(&three.event_id).await;
+    let four = reading.send_image("follow_up", "four").await;
+    let read = reading.finish(&four).await;
+    let said: Vec<_> = read.history.iter().filter(|message| message.role == MessageRole::User).collect();
+    let combined = said.iter().find(|message| message.events.len() == 2).expect("a message of two events");
+    let ids: Vec<_> = combined.events.iter().map(|event| &event.event_id).collect();
+    assert_eq!(ids, [&two.event_id, &three.event_id]);
+    let texts: Vec<_> = combined.events.iter().map(|event| event.text.as_str()).collect();
+    assert_eq!(texts, ["two", "three"]);
+    assert!(combined.events.iter().all(|event| event.contents == [image()] && event.actor == two.actor));
+}
+
+#[tokio::test]
+async fn g05_a_withheld_prompt_is_in_no_message_that_a_runner_reads() {
+    let reading = ReadingConversation::new(with_withheld_prompt).await;
+    reading.conversation.send_message("one").await;
+    reading.barrier.reached().await;
+    let two = reading.send_image("steer", "two").await;
+    let read = reading.finish(&two).await;
+    let steered: Vec<String> = read.steered.iter().map(|message| message.prompt.text()).collect();
+    assert_eq!(steered, ["two"]);
+    let said: Vec<&str> = read.history.iter().map(|message| message.text.as_str()).collect();
+    assert_eq!(said, ["one", "two"]);
+    assert!(read.history.iter().all(|message| !message.content.text().contains("Private note.")));
+}
