@@ -18,8 +18,8 @@ use crate::command_catalog::{CommandCatalog, ProvidedCommand};
 use crate::command_environment::CommandEnvironment;
 use crate::command_line_preview::CommandLinePreview;
 use crate::commands::{
-    CommandContext, WorkspaceFlag, bindings, chat, config, doctor, events, hooks, onboard, outbox, run, runners, runs,
-    serve, skills, state, store, tape, trust,
+    CommandContext, WorkspaceFlag, bindings, chat, config, doctor, events, hooks, onboard, outbox, plugin, run,
+    runners, runs, serve, skills, state, store, tape, trust,
 };
 use crate::runtime::SessionRuntime;
 use crate::{Capstan, CommandError, init_process, open_files};
@@ -78,6 +78,9 @@ enum RootCommand {
     Tape(WorkspaceCommand<tape::TapeCommand>),
     /// List the skills of the agent and check for invalid ones
     Skills(WorkspaceCommand<skills::SkillsCommand>),
+    /// Create, install and check plugins that run as processes of their own
+    #[command(alias = "plugins")]
+    Plugin(WorkspaceCommand<plugin::PluginCommand>),
     /// Show the configuration
     Config(WorkspaceCommand<config::ConfigCommand>),
     /// Trust a workspace: use its AGENTS.md, its skills and all of its settings
@@ -288,6 +291,9 @@ async fn execute(capstan: &Arc<Capstan>, command: RootCommand) -> Result<(), Com
         }
         RootCommand::Skills(arguments) => {
             skills::run(&CommandContext::load(capstan, &arguments.workspace)?, arguments.command)
+        }
+        RootCommand::Plugin(arguments) => {
+            plugin::run(&CommandContext::load(capstan, &arguments.workspace)?, arguments.command).await
         }
         RootCommand::Config(arguments) => {
             config::run(&CommandContext::load(capstan, &arguments.workspace)?, &arguments.command)

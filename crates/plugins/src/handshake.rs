@@ -66,7 +66,7 @@ mod tests {
 
     use super::find_difference;
 
-    fn difference(change: Value) -> Option<String> {
+    fn difference(change: &Value) -> Option<String> {
         let manifest = json!({
             "id": "ann/greeter", "version": "1.0.0", "protocol": 1, "command": ["x"],
             "runners": [{"name": "hello", "label": "Hello"}],
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn h06_a_program_that_agrees_with_its_manifest_in_any_order_is_accepted() {
-        assert_eq!(difference(json!({})), None);
+        assert_eq!(difference(&json!({})), None);
     }
 
     #[test]
@@ -108,7 +108,7 @@ mod tests {
             (json!({"hooks": {"build_prompt": ["message", "state"], "on_error": []}}), "the hook \"on_error\""),
         ];
         for (change, expected) in cases {
-            let found = difference(change.clone()).unwrap_or_default();
+            let found = difference(&change).unwrap_or_default();
             assert!(found.contains(expected), "{change}: {found}");
         }
     }

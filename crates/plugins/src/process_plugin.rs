@@ -6,7 +6,8 @@ use std::sync::Arc;
 use capstan_hooks::contracts::{Channel, KnowledgeSource, Runner, Tool};
 use capstan_hooks::points::{ProvideChannels, ProvideKnowledge, ProvideRunners, ProvideTools, SystemPrompt};
 use capstan_hooks::{BoxError, HookPermission, HookPermissions, HookPoint, HookRegistrar, Plugin, SyncMode};
-use capstan_protocol::plugin_protocol::{PluginManifest, PluginPromptMode};
+use capstan_protocol::JsonObject;
+use capstan_protocol::plugin_protocol::{PluginHookManifest, PluginManifest, PluginPromptMode, RemoteHook};
 use serde_json::Value;
 
 use crate::plugin_process::ProcessSpec;
@@ -30,15 +31,32 @@ impl ProcessPlugin {
 
 impl ProcessPlugin {
     /// Refuses what the protocol specifies and this version does not serve, instead of leaving it out silently.
-    fn refuse_unsupported(&self) -> Result<(), BoxError> {
-        let unsupported =
-            [(!self.manifest.models.is_empty(), "model providers"), (self.manifest.required, "required = true")];
+    pub fn check_supported(&self) -> Result<(), String> {
+        let is_dynamic_prompt = |hook: &PluginHookManifest| {
+            hook.name == RemoteHook::SYSTEM_PROMPT && hook.mode == PluginPromptMode::Dynamic
+        };
+        let unsupported = [
+            (!self.manifest.models.is_empty(), "model providers"),
+            (self.manifest.required, "required = true"),
+            (self.manifest.hooks.iter().any(is_dynamic_prompt), "a dynamic system_prompt"),
+        ];
         match unsupported.iter().find(|(is_used, _)| *is_used) {
             Some((_, feature)) => {
-                Err(format!("its manifest has {feature}, which this version of the host does not support").into())
+                Err(format!("its manifest has {feature}, which this version of the host does not support"))
             }
             None => Ok(()),
         }
+    }
+
+    /// Process of the plugin, with settings that are valid for its schema. It is started when it is needed.
+    pub fn process(&self, settings: JsonObject) -> PluginProcess {
+        PluginProcess::new(ProcessSpec {
+            manifest: Arc::clone(&self.manifest),
+            folder: self.folder.clone(),
+            data_dir: self.data_dir.clone(),
+            settings,
+            options: self.options.clone(),
+        })
     }
 }
 
@@ -72,14 +90,8 @@ impl Plugin for ProcessPlugin {
     }
 
     fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
-        let process = PluginProcess::new(ProcessSpec {
-            manifest: Arc::clone(&self.manifest),
-            folder: self.folder.clone(),
-            data_dir: self.data_dir.clone(),
-            settings: hooks.config().clone(),
-            options: self.options.clone(),
-        });
-        self.refuse_unsupported()?;
+        self.check_supported()?;
+        let process = self.process(hooks.config().clone());
         let manifest = &self.manifest;
         provide(hooks, ProvideRunners, &manifest.runners, |it| {
             Arc::new(RunnerProxy::new(process.clone(), it)) as Arc<dyn Runner>

@@ -10,6 +10,7 @@ pub(crate) mod events;
 pub(crate) mod hooks;
 pub(crate) mod onboard;
 pub(crate) mod outbox;
+pub(crate) mod plugin;
 pub(crate) mod run;
 pub(crate) mod runners;
 pub(crate) mod runs;

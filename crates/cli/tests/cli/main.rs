@@ -20,6 +20,7 @@ mod models;
 mod onboard;
 mod origins;
 mod outbox;
+mod plugins;
 mod processes;
 mod prompt;
 mod read_only;

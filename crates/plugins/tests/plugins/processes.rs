@@ -140,3 +140,17 @@ async fn x05_a_plugin_that_does_not_answer_a_ping_is_ended() {
     assert_eq!(message(&collect(&runner(&hooks), "run-2", "x").await), "you said x");
     stop(&hooks).await;
 }
+
+#[tokio::test]
+async fn x05_no_process_is_left_after_a_plugin_was_stopped() {
+    let plugin = ScriptedPlugin::new("leaves_a_child", "");
+    let hooks = plugin.register();
+    collect(&runner(&hooks), "run-1", "x").await;
+    stop(&hooks).await;
+    let pids = std::fs::read_to_string(plugin.data_dir().join("pids")).unwrap();
+    for pid in pids.split(' ') {
+        // The child of a process that has ended is reaped by the first process of the machine, or of the container.
+        let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        assert!(state.is_empty() || state.contains(") Z "), "{pid} is running: {state}");
+    }
+}

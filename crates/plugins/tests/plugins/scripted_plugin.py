@@ -269,8 +269,12 @@ class Plugin:
     def on_shutdown(self, message, params):
         if MODE == "ignores_shutdown":
             time.sleep(1000)
-        if MODE == "leaves_a_child" and os.fork() == 0:
-            time.sleep(1000)
+        if MODE == "leaves_a_child":
+            child = os.fork()
+            if child == 0:
+                time.sleep(1000)
+            with open(os.path.join(os.environ["CAPSTAN_PLUGIN_DATA"], "pids"), "w") as file:
+                file.write(f"{os.getpid()} {child}")
         send(id=message["id"], result={})
 
 
