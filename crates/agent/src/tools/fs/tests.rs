@@ -204,6 +204,8 @@ fn a04_diff_of_several_changes_shows_each_line_once_and_as_written() {
     assert_eq!(diff_of("x\nx\n", "x\n", "y\n"), "edited f in 2 places\n@@ line 1 @@\n-x\n-x\n+y\n+y");
     let many = diff_of("x x\n\nx\n\nx\n\nx x\n", "x", "y");
     assert!(many.ends_with("\n@@ line 5 @@\n-x\n+y\n \n[2 more changes]"), "{many}");
+    let in_one_line = diff_of(&"x ".repeat(1000), "x", "y");
+    assert!(in_one_line.starts_with("edited f in 1000 places\n@@ line 1 @@\n-x x ") && !in_one_line.contains("more"));
 }
 
 #[test]
@@ -336,7 +338,8 @@ fn a10_writes_conflict_only_when_paths_name_the_same_file() {
     let files = FileFixture::new().with_file("a.txt", "a").with_file("b.txt", "b");
     symlink("a.txt", files.path("link")).unwrap();
     symlink(files.workspace(), files.path("here")).unwrap();
-    let (write, edit) = (super::write(PathBounds::default()), super::edit(PathBounds::default()));
+    let slots = super::change_slots();
+    let (write, edit) = (super::write(PathBounds::default(), &slots), super::edit(PathBounds::default(), &slots));
     let effect_of = |tool: &FnTool, path: &str| {
         tool.effect(&JsonObject::from_iter([("path".to_owned(), path.into())]), &files.workspace())
     };
