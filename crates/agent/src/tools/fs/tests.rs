@@ -398,6 +398,35 @@ fn x06_files_that_steer_an_agent_are_closed_by_every_spelling() {
 }
 
 #[test]
+fn x06_targets_of_linked_skills_and_other_hook_folders_are_closed() {
+    let config = "[user]\n\tname = x\n[Core]\n\tbare = false\n\tHooksPath = \".husky\"\n";
+    let files = FileFixture::new();
+    for folder in [".git", ".agents/skills/notes", "shared/deploy", "shared/scripts", ".husky", "mirror.git/hooks"] {
+        std::fs::create_dir_all(files.path(folder)).unwrap();
+    }
+    let files = files.with_file(".git/config", config).with_file("notes.md", "old");
+    symlink("../../shared/deploy", files.path(".agents/skills/deploy")).unwrap();
+    symlink("../scripts", files.path("shared/deploy/scripts")).unwrap();
+    symlink("../../../notes.md", files.path(".agents/skills/notes/SKILL.md")).unwrap();
+    symlink("..", files.path(".agents/skills/loop")).unwrap();
+    for path in [
+        "shared/deploy/SKILL.md",
+        "shared/scripts/run.sh",
+        "notes.md",
+        ".husky/pre-commit",
+        ".husky/_/new",
+        "mirror.git/hooks/post-receive",
+        "mirror.git/config",
+    ] {
+        let refused = files.write(path, "new").unwrap_err();
+        assert!(refused.contains("steers agents or Git"), "{path}: {refused}");
+    }
+    for open in ["shared/notes.md", "mirror.git/HEAD", "husky/pre-commit", "new.git"] {
+        files.write(open, "new").unwrap();
+    }
+}
+
+#[test]
 fn x06_allow_paths_opens_a_closed_file_that_it_names() {
     let mut files = FileFixture::new().with_file("AGENTS.md", "old");
     std::fs::create_dir_all(files.path(".git/hooks")).unwrap();
