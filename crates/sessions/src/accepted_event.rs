@@ -74,6 +74,7 @@ impl AcceptedEvent {
             outcome,
             run_id: served.run_id.clone(),
             messages: served.outbounds.clone(),
+            command_error: served.command_error.clone(),
             is_duplicate: served.is_duplicate,
         };
         let receipt = match self.caller {
