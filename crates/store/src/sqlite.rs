@@ -185,6 +185,11 @@ impl JournalStore for SqliteStore {
         self.readers.read(move |connection| queries::tapes(connection, after.as_ref(), limit)).await
     }
 
+    async fn tapes_with_entries(&self, after: Option<&TapeName>, limit: usize) -> Result<Vec<TapeName>, StoreError> {
+        let after = after.cloned();
+        self.readers.read(move |connection| queries::tapes_with_entries(connection, after.as_ref(), limit)).await
+    }
+
     async fn read(&self, tape: &TapeName, slice: &TapeSlice) -> Result<Vec<Entry>, StoreError> {
         let (tape, slice) = (tape.clone(), slice.clone());
         if slice_query::is_bounded(&slice, MAX_INLINE_READ_ENTRIES) {
