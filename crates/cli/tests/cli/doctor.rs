@@ -7,6 +7,7 @@ use crate::support::{
     wait_for_barrier,
 };
 use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
+use rusqlite::Connection;
 use serde_json::{Value, json};
 
 /// Id of a user who is neither root nor the one who runs the tests.
@@ -78,6 +79,24 @@ fn x01_locked_database_is_a_warning() {
     other_program.execute_batch("ROLLBACK").unwrap();
     let report = doctor_report(&fixture, 0);
     assert!(report["checks"].as_array().unwrap().iter().all(|check| check["check"] != "lock"), "{report}");
+}
+
+#[test]
+fn x02_long_log_is_a_warning_that_names_its_readers() {
+    let fixture = CliFixture::new();
+    fixture.capstan(&["run", "hello"]).data();
+    let [reader, writer] = [0; 2].map(|_| Connection::open(fixture.database()).unwrap());
+    reader.execute_batch("BEGIN; SELECT count(*) FROM tapes").unwrap();
+    writer.execute_batch("CREATE TABLE scratch (x); INSERT INTO scratch VALUES (zeroblob(70000000))").unwrap();
+    let report = doctor_report(&fixture, 0);
+    let log = find_check(&report, "log");
+    assert_eq!(
+        (&log["status"], &log["data"]["readers"][0]["process_id"]),
+        (&json!("warning"), &json!(std::process::id()))
+    );
+    assert!(log["data"]["log_bytes"].as_u64() > Some(70_000_000), "{log}");
+    let named = format!("the write-ahead log has 70 MB: the database is read by process {} (", std::process::id());
+    assert!(log["message"].as_str().unwrap().starts_with(&named), "{log}");
 }
 
 #[test]
