@@ -14,7 +14,7 @@ use super::typed_tool::{to_tool_error, typed_tool};
 struct SubagentArgs {
     /// Task with all necessary context: by default the subagent sees nothing of this conversation.
     prompt: String,
-    /// What the subagent knows besides its task: nothing (`temp`, the default), or this conversation (`inherit`).
+    /// Context of the subagent besides its task: none (`temp`, the default), or this conversation (`inherit`).
     session: Option<SubagentSession>,
     /// Tools the subagent may call, such as `fs.read`; all of yours by default.
     tools: Option<Vec<String>>,

@@ -41,7 +41,7 @@ pub struct ChildRunCall {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ChildSession {
-    /// Nothing but its prompt.
+    /// Its prompt alone.
     #[default]
     Temp,
     /// The conversation of its parent, up to the step that starts the child.
