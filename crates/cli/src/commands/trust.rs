@@ -1,8 +1,9 @@
 //! `capstan trust` and `capstan untrust`, and the notice and question about an untrusted workspace.
 
 use std::fs::File;
-use std::io::{self, BufRead as _, IsTerminal as _};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use capstan_agent::WorkspaceTrust;
 use capstan_protocol::{ErrorCode, escape_line};
@@ -14,7 +15,10 @@ use super::{CommandContext, WorkspaceFlag, print, print_json, print_lines, repla
 use crate::config::{
     Config, ConfigSources, TRUST_FILE, TrustDecision, TrustRecord, check_home, instruction_files, write_private_file,
 };
-use crate::{CommandError, builder, home};
+use crate::{CommandError, attended_terminal, builder, home};
+
+/// Time to answer the question about a workspace. A terminal may have no person in front of it.
+const QUESTION_TIMEOUT: Duration = Duration::from_mins(1);
 
 #[derive(Args)]
 pub(crate) struct TrustArgs {
@@ -140,7 +144,7 @@ pub(super) enum TrustQuestion {
 /// Reports that the instructions and skills of an untrusted workspace are not used. At a terminal the user is asked, once.
 pub(super) fn settle_trust(context: &mut CommandContext<'_>, question: TrustQuestion) -> Result<(), CommandError> {
     let Some(notice) = untrusted_notice(&context.config, &context.workspace) else { return Ok(()) };
-    let can_ask = question == TrustQuestion::Ask && io::stdin().is_terminal() && io::stderr().is_terminal();
+    let can_ask = question == TrustQuestion::Ask && attended_terminal::is_attended();
     if !can_ask || context.config.trust == TrustDecision::Declined {
         stderr_line!("note: {notice}");
         return Ok(());
@@ -151,9 +155,7 @@ pub(super) fn settle_trust(context: &mut CommandContext<'_>, question: TrustQues
         "In a trusted workspace they steer the agent, and capstan.toml may set every key. The agent acts as you."
     );
     stderr_prompt!("Trust it? [y/N] ");
-    let mut answer = String::new();
-    // Without an answer the workspace stays untrusted.
-    let _unread = io::stdin().lock().read_line(&mut answer);
+    let answer = attended_terminal::read_answer(QUESTION_TIMEOUT);
     let workspace = context.workspace.clone();
     if matches!(answer.trim(), "y" | "Y" | "yes") {
         update_record(&context.config.home, |record| record.trust(workspace))?;
@@ -161,7 +163,10 @@ pub(super) fn settle_trust(context: &mut CommandContext<'_>, question: TrustQues
         context.config.tools.skills.rules.trust = WorkspaceTrust::Trusted;
         return Ok(());
     }
-    if !answer.is_empty() {
+    if answer.is_empty() {
+        // The line of the question has no end yet. The workspace stays untrusted, and the question may be asked again.
+        stderr_line!("");
+    } else {
         update_record(&context.config.home, |record| record.decline(workspace))?;
     }
     stderr_line!("note: {notice}");
