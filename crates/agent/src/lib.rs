@@ -70,13 +70,14 @@ pub fn register_tools_and_prompts(hooks: &mut HookRegistrar, agent_options: Agen
                 let header_mode =
                     if message_context { HeaderMode::Include(prompt::received_at(&message)) } else { HeaderMode::Omit };
                 if !prompt::can_request_skills(&message) {
-                    return Ok(Some(prompt::render_message(&message, &SkillCatalog::default(), header_mode)));
+                    let prompt = prompt::render_message(&message, &SkillCatalog::default(), header_mode);
+                    return Ok(Some(prompt::name_files(prompt, &message)));
                 }
                 let workspace = state.get(TurnState::WORKSPACE_KEY);
                 let workspace = PathBuf::from(workspace.as_ref().and_then(|path| path.as_str()).unwrap_or_default());
                 // Skills are read from disk, which must not block the turn's other work.
                 let catalog = tokio::task::spawn_blocking(move || skill_dirs.find(&workspace)).await?;
-                Ok(Some(prompt::render_message(&message, &catalog, header_mode)))
+                Ok(Some(prompt::name_files(prompt::render_message(&message, &catalog, header_mode), &message)))
             }
         })
         .on_sync(SystemPrompt, move |state: TurnState| Ok(Some(system.build(&state))))

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use capstan_protocol::{
-    DeliveryTarget, Event, EventInput, EventOrigin, RawPayloadRef, SessionId, Timestamp, WorkspaceId,
+    DeliveryTarget, EntryId, Event, EventInput, EventOrigin, RawPayloadRef, SessionId, Timestamp, WorkspaceId,
 };
 
 use crate::ExtensionMap;
@@ -15,6 +15,7 @@ pub struct InboundEvent {
     event: Arc<Event>,
     origin: EventOrigin,
     accepted_at: Option<Timestamp>,
+    entry: Option<EntryId>,
     extensions: ExtensionMap,
 }
 
@@ -38,7 +39,7 @@ impl InboundEvent {
     /// Wraps an event of remote origin without runtime objects.
     pub fn new(event: Event) -> Self {
         let origin = EventOrigin::Remote;
-        Self { event: Arc::new(event), origin, accepted_at: None, extensions: ExtensionMap::new() }
+        Self { event: Arc::new(event), origin, accepted_at: None, entry: None, extensions: ExtensionMap::new() }
     }
 
     /// Runtime objects of the event: a [`crate::TurnLifespan`], or any type that a channel and its plugin agree on.
@@ -66,6 +67,16 @@ impl InboundEvent {
         Self { accepted_at: Some(at), ..self.clone() }
     }
 
+    /// Entry of the tape that records the event. A message of several events has none of its own.
+    pub fn entry(&self) -> Option<EntryId> {
+        self.entry
+    }
+
+    /// Copy with the entry set.
+    pub fn with_entry(&self, entry: EntryId) -> Self {
+        Self { entry: Some(entry), ..self.clone() }
+    }
+
     fn with_event(&self, event: Event) -> Self {
         Self { event: Arc::new(event), ..self.clone() }
     }
@@ -73,7 +84,8 @@ impl InboundEvent {
     /// Copy with another input.
     pub fn with_input(&self, input: EventInput) -> Self {
         let event = Event { input, ..Event::clone(&self.event) };
-        self.with_event(event)
+        // The entry records another input.
+        Self { entry: None, ..self.with_event(event) }
     }
 
     /// Copy with a reference to the stored payload of the platform.

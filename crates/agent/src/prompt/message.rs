@@ -1,7 +1,7 @@
 //! Rendering of messages and platform events for the model.
 
 use capstan_hooks::InboundEvent;
-use capstan_protocol::{ActorRef, Content, ContentPart, Event, ImageUrl, KnownPart, Timestamp};
+use capstan_protocol::{ActorRef, ArtifactId, Content, ContentPart, Event, ImageUrl, InlineFile, KnownPart, Timestamp};
 
 use serde_json::Value;
 
@@ -74,6 +74,25 @@ pub(crate) fn render_message(event: &Event, skills: &SkillCatalog, header: Heade
     }
     let text = std::iter::once(ContentPart::from_text(text));
     Content::Parts(text.chain(event.input.contents.iter().map(to_model_part)).collect())
+}
+
+/// Names the files of a message as artifacts, so that a model whose provider does not send them can read them. Images are
+/// not named: models see them.
+pub(crate) fn name_files(prompt: Content, message: &InboundEvent) -> Content {
+    let (Some(entry), None, Content::Parts(mut parts)) = (message.entry(), message.command_line(), prompt.clone())
+    else {
+        return prompt;
+    };
+    let files = message.input.contents.iter().enumerate().filter(|(_, part)| part_image(part).is_none());
+    let lines = files.filter_map(|(position, part)| {
+        let InlineFile { name, media_type, content } = part.inline_file()?;
+        let (name, media_type, bytes) = (display_name(&name), display_name(&media_type), content.len());
+        let id = ArtifactId::of_attachment(entry, position);
+        Some(ContentPart::from_text(format!("[attached file {name} ({media_type}, {bytes} bytes) is artifact {id}]")))
+    });
+    let after_text = parts.len().min(1);
+    parts.splice(after_text..after_text, lines);
+    Content::Parts(parts)
 }
 
 /// Converts an attachment. An image that no provider accepts would be part of every later request and make each of them
