@@ -191,6 +191,7 @@ async fn open_child(
         depth: parent.depth + 1,
         progress: Mutex::default(),
         call_limiter: CallLimiter::new(environment.options.limits.api, timeout),
+        artifact_quota: parent.artifact_quota.clone(),
         timeout,
     });
     child.journal.push(Fact::ForkTape { fork: fork.clone(), parent: parent.journal.tape().clone(), position });

@@ -24,9 +24,10 @@ use crate::active_turn::ActiveTurn;
 use crate::environment::RunEnvironment;
 use crate::journal::Journal;
 use crate::results::{self, next_event, runner_stream};
+use crate::run::artifact_quota::ArtifactQuota;
 use crate::run::call_limiter::CallLimiter;
 use crate::run::{MAX_QUEUED_STREAM_EVENTS, Run, TerminalResult, open_calls};
-use crate::{actions, api, cancel_grace, child_run, plugin_runner, state};
+use crate::{actions, api, attachments, cancel_grace, child_run, plugin_runner, state};
 
 /// Delay after which a run that has written nothing yet is recorded, so that it can be found and cancelled.
 const RUN_RECORD_DELAY: Duration = Duration::from_secs(1);
@@ -211,9 +212,11 @@ impl Orchestrator {
             depth: 0,
             progress: Mutex::default(),
             call_limiter: CallLimiter::new(limits.api, timeout),
+            artifact_quota: ArtifactQuota::new(limits.max_artifact_bytes),
             timeout,
         };
         run.context.state = state::state_snapshot(&run).await?;
+        run.context.attachments = attachments::served_attachments(&run).await?;
         Ok((Arc::new(run), active_guard))
     }
 
@@ -250,7 +253,12 @@ impl Orchestrator {
         let timeout = i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX);
         RunContext {
             run_id: RunId::generate(),
-            trigger: RunTrigger { kind: event.event_type.clone(), binding_id: binding.binding_id.clone() },
+            trigger: RunTrigger {
+                kind: event.event_type.clone(),
+                binding_id: binding.binding_id.clone(),
+                origin: Some(turn.origin),
+                accepted_at: input.inbound.accepted_at(),
+            },
             conversation: ConversationContext {
                 session_id: input.session.clone(),
                 conversation_id: event.conversation_id.clone(),
@@ -260,6 +268,7 @@ impl Orchestrator {
             actor: event.actor.clone(),
             subject: event.subject.clone(),
             input: event.input.clone(),
+            attachments: Vec::new(),
             delivery: event.delivery.clone(),
             resources,
             context: HistoryHandles { tape: turn.journal.tape().clone() },
@@ -270,6 +279,7 @@ impl Orchestrator {
                 started_at: now,
                 deadline: Some(now.plus_millis(timeout)),
                 max_steps: None,
+                version: Some(env!("CARGO_PKG_VERSION").to_owned()),
             },
             config: binding.runner_config.clone(),
             adapter: AdapterContext { prompt: may_read_prompt.then(|| input.prompt.0.as_ref().clone()) },

@@ -74,6 +74,11 @@ pub const CONFIG_KEYS: &[ConfigKey] = &[
     },
     limit_key("max_run_results", "1000000", "maximum number of results of a run"),
     limit_key("max_run_result_bytes", "67108864", "maximum total size of the results of a run"),
+    limit_key(
+        "max_run_artifact_bytes",
+        "268435456",
+        "maximum total size of the artifacts that a run creates, including its subagents",
+    ),
     limit_key("max_run_entries", "20000", "maximum number of results of a run on the tape, which excludes deltas"),
     limit_key("result_delta_bytes", "1048576", "maximum size of a message delta streamed by a runner"),
     limit_key("result_message_bytes", "10485760", "maximum size of a message of a runner"),

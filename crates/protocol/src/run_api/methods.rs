@@ -345,6 +345,11 @@ macro_rules! run_api_methods {
                 "platform.call" needs "`platform_api`: that action",
                 call PlatformCall(ActionRequest) -> Value,
                 fn call(request: ActionRequest) = request;
+
+                /// The actions that the channel of the event offers and the grant covers, by name.
+                "platform.list" needs "nothing",
+                call PlatformList(EmptyCall) -> Vec<ActionSpec>,
+                fn list() = EmptyCall {};
             }
         }
     };

@@ -6,6 +6,7 @@ mod agent_config;
 mod agent_loop;
 mod api_runner;
 mod approvals;
+mod attachments;
 mod bindings;
 mod channel_lifecycle;
 mod children;
