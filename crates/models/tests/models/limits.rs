@@ -13,7 +13,8 @@ use crate::common::{provider_for, request_for};
 /// Error of a response with these frames.
 async fn response_error<F: Display>(wire: WireProtocol, frames: &[F]) -> String {
     let prefix = if wire == WireProtocol::Ollama { "" } else { "data: " };
-    let body: String = frames.iter().map(|frame| format!("{prefix}{frame}\n\n")).collect();
+    let lines: Vec<String> = frames.iter().map(|frame| format!("{prefix}{frame}\n\n")).collect();
+    let body = lines.concat();
     let server = ScriptedModel::start(vec![ScriptedReply::raw(body)]).await;
     let provider = provider_for(wire, &server, |_| {});
     let error = match provider.stream(&request_for(wire, vec![ChatMessage::user("hi")])).await {
