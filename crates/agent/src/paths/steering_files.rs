@@ -65,8 +65,8 @@ fn git_hooks_dir(root: &Path) -> Option<PathBuf> {
     let mut text = String::new();
     let config = std::fs::File::open(root.join(GIT_CONFIG_PATH)).ok()?;
     config.take(MAX_GIT_CONFIG_BYTES).read_to_string(&mut text).ok()?;
-    let values = text.lines().filter_map(|line| line.split_once('='));
-    let hooks = values.filter(|(key, _)| key.trim().eq_ignore_ascii_case(GIT_HOOKS_KEY)).last();
+    let mut values = text.lines().filter_map(|line| line.split_once('='));
+    let hooks = values.rfind(|(key, _)| key.trim().eq_ignore_ascii_case(GIT_HOOKS_KEY));
     hooks.map(|(_, path)| root.join(path.trim().trim_matches('"')))
 }
 
