@@ -333,7 +333,7 @@ macro_rules! run_api_methods {
                 fn list() = EmptyCall {};
 
                 /// Passages with source, line and score, best first, page by page; `left_out` describes the parts
-                /// that were not searched.
+                /// that were not searched. `sources` limits the search to some sources of the base, if it can do that.
                 "knowledge.retrieve" needs "`knowledge_bases`: `retrieve`, for that one",
                 call KnowledgeRetrieve(RetrieveCall) -> RetrievedPage,
                 fn retrieve(call: RetrieveCall) = call;
