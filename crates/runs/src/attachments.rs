@@ -5,7 +5,9 @@
 //! its forks.
 
 use capstan_hooks::contracts::Artifact;
-use capstan_protocol::{ArtifactId, EntryId, Event, EventKey, EventOperation, HistoryOperation, InlineFile};
+use capstan_protocol::{
+    ArtifactId, EntryId, Event, EventInput, EventKey, EventOperation, HistoryOperation, InlineFile,
+};
 use capstan_tape::{Entry, EventAcceptance, StoreError, TapeSlice, blob_hash};
 
 use crate::run::Run;
@@ -48,10 +50,10 @@ pub(crate) async fn find_attachment(run: &Run, id: &ArtifactId) -> Result<Option
     Ok(readable_attachments(run, &entry).into_iter().find(|attachment| attachment.artifact.id == *id))
 }
 
-/// Attachments of the events that a run serves, oldest event first; none if the grant does not cover artifacts.
-pub(crate) async fn served_attachments(run: &Run) -> Result<Vec<Artifact>, StoreError> {
-    let has_attachments =
-        run.served_events.len() > 1 || run.context.event.input.contents.iter().any(|part| part.inline_file().is_some());
+/// Attachments of the events that a run serves, oldest event first; none if the grant does not cover artifacts. `input` is
+/// that of the events, which the context of a runner that reads text only describes in words.
+pub(crate) async fn served_attachments(run: &Run, input: &EventInput) -> Result<Vec<Artifact>, StoreError> {
+    let has_attachments = run.served_events.len() > 1 || input.contents.iter().any(|part| part.inline_file().is_some());
     if !has_attachments || run.grant().may.artifacts.is_empty() {
         return Ok(Vec::new());
     }

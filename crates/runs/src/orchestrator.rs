@@ -216,7 +216,7 @@ impl Orchestrator {
             timeout,
         };
         run.context.state = state::state_snapshot(&run).await?;
-        run.context.attachments = attachments::served_attachments(&run).await?;
+        run.context.attachments = attachments::served_attachments(&run, &input.inbound.input).await?;
         Ok((Arc::new(run), active_guard))
     }
 

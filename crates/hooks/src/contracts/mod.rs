@@ -28,7 +28,7 @@ pub use cli_context::{CliContext, CliEnvironment, CommandHost, CommandReply, Hos
 pub use knowledge::{KnowledgeError, KnowledgeQuery, KnowledgeSource, RetrievedPassages};
 pub use model::{
     CallObserver, KeyPosition, ModelError, ModelErrorKind, ModelProvider, ModelStream, RequestBody, RequestBodyText,
-    ToolList, collect_api_output, collect_output,
+    RerankRequest, ToolList, collect_api_output, collect_output,
 };
 pub use run_api::{
     ArtifactsApi, EventsApi, HistoryApi, KnowledgeApi, ModelsApi, PlatformApi, PromptApi, RunApi, RunsApi, SessionApi,

@@ -2,13 +2,15 @@
 
 use std::sync::{Arc, Mutex};
 
-use capstan_hooks::contracts::{Artifact, ChildRunCall, NewArtifact, RunApi};
+use capstan_hooks::contracts::{Artifact, ChildRunCall, NewArtifact, ResultStream, RunApi, Runner};
 use capstan_host::testing::TestHost;
 use capstan_protocol::{
-    ApiErrorCode, ArtifactId, ContentPart, Event, EventOperation, HistoryOperation, PermissionSet, RunContext,
+    ApiErrorCode, ArtifactId, ContentPart, Descriptor, Event, EventOperation, HistoryOperation, JsonObject,
+    PermissionSet, ResultBody, RunContext, RunResult,
 };
 use capstan_tape::{Batch, Fact, TapeEvent, blob_hash};
 use capstan_testing::{ScriptedModel, ScriptedReply};
+use futures::{FutureExt as _, StreamExt as _, stream};
 use serde_json::json;
 
 use super::api_runner::{action_runner_plugin, permissive_binding, permissive_conversation};
@@ -86,6 +88,33 @@ async fn g14_attachments_of_a_message_are_artifacts_of_its_run() {
         })
         .await;
     assert_eq!(records, [vec![0, 1, 2]]);
+}
+
+/// Runner that reads text only, and replies with the text of the last attachment of its message.
+struct TextRunner;
+
+impl Runner for TextRunner {
+    fn descriptor(&self) -> Descriptor {
+        Descriptor { permissions: PermissionSet::all(), ..Descriptor::new("builtin:agent", "text") }
+    }
+
+    fn run(&self, context: RunContext, api: RunApi) -> ResultStream {
+        let reply = async move {
+            assert!(context.input.contents.iter().all(|part| part.inline_file().is_none()), "in words");
+            let id = &context.attachments.last().unwrap().id;
+            let content = api.artifacts.read(id, 0, 99).await.unwrap().content;
+            let content = String::from_utf8(content).unwrap().into();
+            let message = ResultBody::MessageCompleted { content, provider_meta: JsonObject::new() };
+            stream::iter([message, ResultBody::RunCompleted { silent: false }].map(RunResult::from))
+        };
+        reply.flatten_stream().boxed()
+    }
+}
+
+#[tokio::test]
+async fn g14_a_runner_that_reads_text_only_reads_attachments_as_artifacts() {
+    let host = TestHost::builder().agent(TextRunner).binding(permissive_binding()).start().await;
+    assert_eq!(host.serve(message_with_attachments("local")).await.unwrap().output, "hello");
 }
 
 #[tokio::test]

@@ -24,6 +24,7 @@ mod knowledge;
 mod langbot_queries;
 mod lifecycle;
 mod parallel_tool_calls;
+mod rerank;
 mod restricted_grants;
 mod results;
 mod run_api;
