@@ -354,6 +354,9 @@ impl Orchestrator {
             if !is_silent && !has_failed && !run.streams_deltas() && !text.is_empty() {
                 events.emit(&StreamEvent::text(text.clone())).await;
             }
+            if is_silent {
+                warn_about_streamed_text(run);
+            }
             events.emit(&StreamEvent::Final { text, ok: !has_failed }).await;
         }
         match terminal {
@@ -382,6 +385,17 @@ impl Orchestrator {
             ended_at: self.environment.options.clock.now(),
         });
         usage
+    }
+}
+
+/// Logs that a run ended silent whose text was streamed: a channel may have shown it.
+fn warn_about_streamed_text(run: &Run) {
+    if run.streams_deltas() && !run.output().is_empty() {
+        let (run_id, runner) = (run.id(), &run.runner.descriptor.id);
+        tracing::warn!(
+            %run_id, %runner,
+            "a run ended silent after it streamed a text: a runner that may stay silent must not declare the capability `streaming`"
+        );
     }
 }
 

@@ -6,11 +6,12 @@ use capstan_hooks::args::{BoundRunner, ModelText};
 use capstan_hooks::points::{RenderOutbound, RenderedOutbound, RunModel, RunModelStream, SaveState};
 use capstan_hooks::{HookRegistrar, InboundEvent};
 use capstan_protocol::{ErrorCode, OutboundMessage, Outcome, ResultBody, StreamEvent};
+use capstan_testing::LogRecorder;
 use futures::StreamExt as _;
 use futures::stream;
 
 use crate::hook_traces::scenario::TurnScenario;
-use crate::hook_traces::test_plugins::{RecordingChannel, register_channel, register_quiet_runner};
+use crate::hook_traces::test_plugins::{RecordingChannel, register_channel, register_quiet_runner, register_runner};
 
 #[tokio::test]
 async fn t07_each_error_event_is_reported_and_the_turn_continues_with_the_text() {
@@ -183,6 +184,22 @@ async fn t07_t09_a_channel_is_shown_no_raw_text_of_a_reply_that_a_plugin_silence
     let (shown, outcome) = shown_events(register_rendering(|_, _| RenderedOutbound::Silent)).await;
     assert_eq!(shown, [r#"{"type":"final","text":"","ok":true}"#]);
     assert_eq!(outcome, Some(Outcome::Silent));
+}
+
+#[tokio::test]
+async fn t07_a_runner_that_streams_text_and_ends_silent_is_named_in_the_log() {
+    let (log, _guard) = LogRecorder::install();
+    let delta = |delta: &str| ResultBody::MessageDelta { delta: delta.to_owned() };
+    for (results, warnings) in [
+        (vec![delta("hm"), ResultBody::RunCompleted { silent: false }], 0),
+        (vec![ResultBody::RunCompleted { silent: true }], 0),
+        (vec![delta("hm"), ResultBody::RunCompleted { silent: true }], 1),
+    ] {
+        TurnScenario::new().agent_plugin("runner", register_runner(results)).serve_hello().await;
+        let lines = log.lines_with("ended silent");
+        assert_eq!(lines.len(), warnings, "{lines:?}");
+        assert!(lines.iter().all(|line| line.contains("builtin:agent") && line.contains("`streaming`")), "{lines:?}");
+    }
 }
 
 /// Events that a channel is shown of a runner without the capability to stream.
