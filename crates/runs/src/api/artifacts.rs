@@ -249,13 +249,11 @@ struct FoundArtifact {
 impl FoundArtifact {
     /// The content; `None` if it is not stored.
     async fn content(&mut self, run: &Run) -> Result<Option<Vec<u8>>, ApiError> {
-        match self.attached.take() {
-            Some(content) => Ok(Some(content)),
-            None => {
-                let stored = run.environment.tapes.artifact_content(&self.artifact).await;
-                stored.map_err(|error| store_api_error(&error))
-            }
+        if let Some(content) = self.attached.take() {
+            return Ok(Some(content));
         }
+        let stored = run.environment.tapes.artifact_content(&self.artifact).await;
+        stored.map_err(|error| store_api_error(&error))
     }
 }
 
