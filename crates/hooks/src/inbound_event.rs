@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use capstan_protocol::{
-    DeliveryTarget, Event, EventInput, EventOrigin, RawPayloadRef, SessionId, Timestamp, WorkspaceId,
+    DeliveryTarget, EntryId, Event, EventInput, EventOrigin, RawPayloadRef, SessionId, Timestamp, WorkspaceId,
 };
 
 use crate::ExtensionMap;
@@ -15,8 +15,14 @@ pub struct InboundEvent {
     event: Arc<Event>,
     origin: EventOrigin,
     accepted_at: Option<Timestamp>,
+    entry: Option<EntryId>,
     extensions: ExtensionMap,
+    /// Empty for an event that gets a turn of its own.
+    combined_events: Arc<[InboundEvent]>,
 }
+
+/// Separator between the texts of combined events.
+const COMBINED_TEXT_SEPARATOR: &str = "\n";
 
 /// Unmodified payload from the platform, in the extensions of an event whose channel wants it stored. The host stores
 /// it with the event, which then refers to it.
@@ -38,7 +44,8 @@ impl InboundEvent {
     /// Wraps an event of remote origin without runtime objects.
     pub fn new(event: Event) -> Self {
         let origin = EventOrigin::Remote;
-        Self { event: Arc::new(event), origin, accepted_at: None, extensions: ExtensionMap::new() }
+        let (extensions, combined_events) = (ExtensionMap::new(), Arc::default());
+        Self { event: Arc::new(event), origin, accepted_at: None, entry: None, extensions, combined_events }
     }
 
     /// Runtime objects of the event: a [`crate::TurnLifespan`], or any type that a channel and its plugin agree on.
@@ -66,14 +73,39 @@ impl InboundEvent {
         Self { accepted_at: Some(at), ..self.clone() }
     }
 
+    /// Entry of the tape that records the event. A message of several events has none of its own.
+    pub fn entry(&self) -> Option<EntryId> {
+        self.entry
+    }
+
+    /// Copy with the entry set.
+    pub fn with_entry(&self, entry: EntryId) -> Self {
+        Self { entry: Some(entry), ..self.clone() }
+    }
+
     fn with_event(&self, event: Event) -> Self {
         Self { event: Arc::new(event), ..self.clone() }
     }
 
-    /// Copy with another input.
-    pub fn with_input(&self, input: EventInput) -> Self {
+    /// Events that share the turn of this one, in the order of their acceptance and with this one among them. Its input
+    /// joins theirs; everything else, such as the sender, is that of one of them. Empty for an event with a turn of its own.
+    pub fn combined_events(&self) -> &[Self] {
+        &self.combined_events
+    }
+
+    /// Copy with the inputs of these events, which share its turn, in the order of their acceptance.
+    pub fn with_combined_events(&self, events: Vec<Self>) -> Self {
+        let input = Self::joined_input(&events);
         let event = Event { input, ..Event::clone(&self.event) };
-        self.with_event(event)
+        // Each of the events has an entry of its own.
+        Self { combined_events: events.into(), entry: None, ..self.with_event(event) }
+    }
+
+    /// Joins the inputs of several events into one.
+    pub fn joined_input(events: &[Self]) -> EventInput {
+        let texts: Vec<&str> = events.iter().filter_map(|event| event.input.text.as_deref()).collect();
+        let text = (!texts.is_empty()).then(|| texts.join(COMBINED_TEXT_SEPARATOR));
+        EventInput { text, contents: events.iter().flat_map(|event| event.input.contents.clone()).collect() }
     }
 
     /// Copy with a reference to the stored payload of the platform.

@@ -58,8 +58,8 @@ pub use backup::{back_up_database, copy_database};
 pub use high_water_mark::{HighWaterMark, StateSetback};
 pub use lock_probe::is_database_locked;
 use reader_pool::ReaderPool;
-pub use replacement::{DatabaseSummary, check_database_file, replace_database};
-pub use restoration::{UnfinishedWork, restore_database};
+pub use replacement::{DatabaseSummary, check_database_file};
+pub use restoration::{UnfinishedWork, replace_database, restore_database};
 use search::{EntrySearchRequest, SearchEngine};
 pub use snapshot::DeadLetters;
 pub use version_copy::VersionCopy;
@@ -103,11 +103,18 @@ pub struct SqliteOptions {
     /// Length of the log in pages from which it is checkpointed, which the writer waits for. Only the last state of
     /// each page is copied, so a longer log means fewer copies of pages that change often.
     pub wal_checkpoint_pages: u32,
+    /// Interval between checks of a log that is much longer than that, because another program reads the database. It is
+    /// truncated as soon as that program is done.
+    pub log_check_interval: Duration,
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { busy_timeout: schema::DEFAULT_BUSY_TIMEOUT, wal_checkpoint_pages: schema::DEFAULT_WAL_CHECKPOINT_PAGES }
+        Self {
+            busy_timeout: schema::DEFAULT_BUSY_TIMEOUT,
+            wal_checkpoint_pages: schema::DEFAULT_WAL_CHECKPOINT_PAGES,
+            log_check_interval: schema::DEFAULT_LOG_CHECK_INTERVAL,
+        }
     }
 }
 
@@ -176,6 +183,11 @@ impl JournalStore for SqliteStore {
     async fn tape_page(&self, after: Option<&TapeName>, limit: usize) -> Result<Vec<TapeRecord>, StoreError> {
         let after = after.cloned();
         self.readers.read(move |connection| queries::tapes(connection, after.as_ref(), limit)).await
+    }
+
+    async fn tapes_with_entries(&self, after: Option<&TapeName>, limit: usize) -> Result<Vec<TapeName>, StoreError> {
+        let after = after.cloned();
+        self.readers.read(move |connection| queries::tapes_with_entries(connection, after.as_ref(), limit)).await
     }
 
     async fn read(&self, tape: &TapeName, slice: &TapeSlice) -> Result<Vec<Entry>, StoreError> {

@@ -12,14 +12,14 @@ mod queries;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use capstan_protocol::{EntryId, TapeName};
+use capstan_protocol::{Artifact, EntryId, TapeName};
 
 use crate::fork::{has_open_call, merge_drafts};
 use crate::naming::{fork_of_session, tape_name};
 use crate::{
     Batch, BatchPrecondition, ChainHash, ChainHead, CommitDurability, CommitReceipt, Entry, EntryDraft, EntryGap,
-    EntryKind, EntryOrder, Fact, ForkPoint, ForkState, IncrementalWindow, IntegrityProblem, NewTape, Store, StoreError,
-    TapeAddress, TapeRecord, TapeSlice, TapeStore, TextSearch,
+    EntryKind, EntryOrder, Fact, ForkPoint, ForkState, IncrementalWindow, IntegrityProblem, MarkedBlob, NewTape, Store,
+    StoreError, TapeAddress, TapeRecord, TapeSlice, TapeStore, TextSearch,
 };
 
 /// Entries that the default view reads.
@@ -210,6 +210,36 @@ impl TapeRepository {
         }
     }
 
+    /// Replicates the entries that an earlier process left in the replication queue, as long as `is_running` returns true,
+    /// and returns the number of tapes. A tape that was never replicated is left to its next commit.
+    ///
+    /// A tape whose replication fails is skipped.
+    pub async fn replicate_pending(&self, is_running: impl Fn() -> bool) -> Result<usize, StoreError> {
+        let (mut replicated, mut after) = (0, None);
+        if self.external_store.is_none() {
+            return Ok(replicated);
+        }
+        loop {
+            let pending = self.store.tapes_with_entries(after.as_ref(), REPLICATION_PAGE_SIZE).await?;
+            let Some(last) = pending.last().cloned() else { return Ok(replicated) };
+            for tape in pending {
+                if !is_running() {
+                    return Ok(replicated);
+                }
+                let Some(record) = self.store.tape(&tape).await? else { continue };
+                // Whole tapes that precede the external tape store are moved when they are next used.
+                if record.replicated_up_to == EntryId(0) && record.fork.is_none() {
+                    continue;
+                }
+                match self.replicate(&tape).await {
+                    Ok(()) => replicated += 1,
+                    Err(error) => tracing::warn!(%tape, %error, "cannot replicate the entries of a tape"),
+                }
+            }
+            after = Some(last);
+        }
+    }
+
     /// Record of a tape that is known to the store or the external tape store.
     pub async fn record(&self, tape: &TapeName) -> Result<Option<TapeRecord>, StoreError> {
         if let Some(record) = self.store.tape(tape).await? {
@@ -285,6 +315,14 @@ impl TapeRepository {
     pub async fn read_any_generation(&self, tape: &TapeName, slice: &TapeSlice) -> Result<Vec<Entry>, StoreError> {
         let Some(record) = self.record(tape).await? else { return Ok(Vec::new()) };
         self.read_with_ancestors(record, slice, None).await
+    }
+
+    /// Content of an artifact; `None` if it is not stored here, or was removed.
+    pub async fn artifact_content(&self, artifact: &Artifact) -> Result<Option<Vec<u8>>, StoreError> {
+        match &artifact.content_blob {
+            Some(marked) => Ok(self.store().blob(marked).await?.map(MarkedBlob::strip_mark)),
+            None => self.store().blob(&artifact.hash).await,
+        }
     }
 
     /// Entries of a tape and its ancestors: a slice, or the matches of a search in it.

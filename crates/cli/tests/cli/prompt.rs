@@ -1,5 +1,8 @@
 //! Input of the model: the system prompt, skills, and the context of messages (A5, A6, A7).
 
+use std::ffi::OsStr;
+use std::process::Command;
+
 use crate::support::{CliFixture, ENTER, TerminalSession, entries_of_kind};
 use capstan_testing::{ScriptedModel, ScriptedReply};
 use serde_json::{Value, json};
@@ -200,6 +203,28 @@ fn a06_terminal_user_is_asked_about_a_workspace_once() {
 }
 
 #[test]
+fn a06_unattended_terminal_is_not_asked_about_a_workspace() {
+    let fixture = CliFixture::new();
+    std::fs::write(fixture.workspace().join("AGENTS.md"), "Speak softly.").unwrap();
+    let expect_no_question = |command: &Command| {
+        let screen = TerminalSession::open(command, 120, 30);
+        let shown = screen.wait_for("You said: hello");
+        assert!(shown.contains("capstan trust") && !shown.contains("Trust it?"), "{shown}");
+        assert_eq!(screen.wait_for_exit(), Some(0));
+    };
+    let mut automated = fixture.command(&["run", "hello"]);
+    expect_no_question(automated.env("CI", "true"));
+
+    // A job in the background that reads from the terminal would be stopped.
+    let run = fixture.command(&["run", "hello"]);
+    let mut shell = Command::new("bash");
+    let script = "set -m; \"$0\" run hello & wait $!";
+    shell.args([OsStr::new("-c"), OsStr::new(script), run.get_program()]).current_dir(fixture.workspace()).env_clear();
+    shell.envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    expect_no_question(&shell);
+}
+
+#[test]
 fn a05_skill_that_replaces_another_is_reported() {
     let fixture = CliFixture::new().trusted();
     write_skill(&fixture, "skill-creator", "---\nname: skill-creator\ndescription: Mine.\n---\nx\n");
@@ -226,4 +251,20 @@ fn x06_config_show_does_not_print_control_characters_of_a_workspace() {
     std::fs::write(fixture.workspace().join("capstan.toml"), settings).unwrap();
     let refused = fixture.capstan(&["config", "show"]).refused("config-invalid", 3);
     assert!(!refused.stderr.contains('\u{1b}') && refused.stderr.contains("control characters"), "{}", refused.stderr);
+}
+
+#[test]
+fn x06_path_of_an_untrusted_workspace_hides_nothing_of_the_notice() {
+    let fixture = CliFixture::new();
+    let workspace = fixture.path("we\u{1b}]x\u{202e}b");
+    std::fs::create_dir(&workspace).unwrap();
+    std::fs::write(std::path::Path::new(&workspace).join("AGENTS.md"), "Speak softly.").unwrap();
+    let untrusted = fixture.capstan(&["run", "hello", "-w", &workspace]).succeeded();
+    assert!(untrusted.stderr.contains("/we\\x1b]x\\u{202e}b"), "{}", untrusted.stderr);
+    let screen = TerminalSession::open(&fixture.command(&["run", "hello", "-w", &workspace]), 120, 30);
+    let shown = screen.wait_for("Trust it? [y/N]");
+    assert!(shown.contains("/we\\x1b]x\\u{202e}b has AGENTS.md."), "{shown}");
+    screen.send("n");
+    screen.send(ENTER);
+    assert_eq!(screen.wait_for_exit(), Some(0));
 }

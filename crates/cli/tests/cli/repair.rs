@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Instant;
 
-use crate::support::{CliFixture, assert_status, doctor_report, execute_sql, find_check, fixture_with_events};
+use crate::support::{
+    CliFixture, StdioServer, TEST_TIMEOUT, assert_status, doctor_report, execute_sql, find_check, fixture_with_events,
+};
 use capstan_protocol::{EntryId, JsonObject};
 use capstan_tape::{ChainHash, ContentDigest, EntryKind};
 use rusqlite::Connection;
@@ -108,6 +111,41 @@ fn p12_repair_replicates_pending_entries() {
     assert_status(&repaired, "hand-over", "ok");
     let after = std::fs::read(&file).unwrap();
     assert!(after.starts_with(&before) && after.len() > before.len());
+    fixture.assert_undamaged();
+}
+
+#[test]
+fn x06_repair_removes_the_files_of_a_killed_onboarding() {
+    let fixture = CliFixture::new().config("");
+    fixture.capstan(&["run", "hello"]).data();
+    let mut killed = std::process::Command::new("true").spawn().unwrap();
+    killed.wait().unwrap();
+    let abandoned = fixture.home().join(format!(".secrets.toml.{}", killed.id()));
+    std::fs::write(&abandoned, "api_key = 'sk-left'").unwrap();
+    fixture.make_home_private();
+    let report = doctor_report(&fixture, 0).to_string();
+    assert!(report.contains(abandoned.to_str().unwrap()), "it is reported: {report}");
+    assert!(abandoned.exists(), "without a repair nothing is removed");
+    let repaired = fixture.capstan(&["doctor", "--repair", "--json"]).json();
+    let removed = format!("removed an abandoned file: {}", abandoned.display());
+    assert!(repaired["repaired"].as_array().unwrap().contains(&json!(removed)), "{repaired:#}");
+    assert!(!abandoned.exists());
+}
+
+#[test]
+fn p12_serve_replicates_the_entries_that_a_dead_process_left() {
+    let fixture = CliFixture::new().config("tape_store = 'jsonl'\n");
+    fixture.capstan(&["run", "hello"]).data();
+    append_unreplicated_note(&fixture);
+    assert_status(&doctor_report(&fixture, 0), "hand-over", "warning");
+    // No message of that session follows.
+    let server = StdioServer::start(&fixture);
+    let is_replicated = || find_check(&doctor_report(&fixture, 0), "hand-over")["status"] == "ok";
+    let started_at = Instant::now();
+    while !is_replicated() {
+        assert!(started_at.elapsed() < TEST_TIMEOUT, "not replicated");
+    }
+    server.close().succeeded();
     fixture.assert_undamaged();
 }
 

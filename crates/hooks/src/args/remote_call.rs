@@ -162,6 +162,9 @@ fn event_json(message: &InboundEvent) -> Value {
     if let Some(at) = message.accepted_at() {
         json["accepted_at"] = to_json(&at);
     }
+    if !message.combined_events().is_empty() {
+        json["combined"] = message.combined_events().iter().map(event_json).collect();
+    }
     json
 }
 

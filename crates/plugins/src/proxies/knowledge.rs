@@ -36,6 +36,7 @@ impl KnowledgeSource for KnowledgeProxy {
             text: query.text,
             offset: query.offset,
             limit: query.limit,
+            sources: query.sources,
             deadline_ms: u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX),
         };
         let found = peer.request::<PluginKnowledgePassages>(method::KNOWLEDGE_SEARCH, &params, Some(deadline)).await;

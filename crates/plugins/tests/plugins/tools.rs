@@ -107,7 +107,7 @@ async fn h02_a_knowledge_source_is_searched_at_the_plugin() {
     let sources =
         hooks.collect_provided::<ProvideKnowledge, Arc<dyn KnowledgeSource>>(|source| source.knowledge_base().id);
     assert_eq!(sources[0].knowledge_base().description, "Tables");
-    let query = KnowledgeQuery { text: "rain".to_owned(), offset: 0, limit: 5 };
+    let query = KnowledgeQuery { text: "rain".to_owned(), offset: 0, limit: 5, sources: Vec::new() };
     let found = sources[0].retrieve(query).await.unwrap();
     assert_eq!((found.passages[0].text.as_str(), found.passages[0].line), ("RAIN", Some(3)));
     assert_eq!(found.skipped.as_deref(), Some("b.md is not text"));

@@ -276,6 +276,9 @@ messages! {
         offset: usize,
         /// Maximum number of passages.
         limit: usize,
+        /// Sources to search, by name; a final `*` matches the rest of a name. Empty: all.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        sources: Vec<String>,
         /// Time until the search has failed.
         deadline_ms: u64,
     }

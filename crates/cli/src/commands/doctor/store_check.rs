@@ -23,13 +23,12 @@ use capstan_tape::{
 use serde_json::json;
 
 use super::super::{SERVE_COMMAND_EXAMPLE, format_age};
+use super::log_check::check_log;
 use super::report::{CheckResult, DoctorReport};
 use crate::CommandError;
 
 /// Maximum number of findings listed by one check.
 const MAX_LISTED_FINDINGS: usize = 10;
-/// Length of the write-ahead log above which the check warns.
-const MAX_LOG_BYTES: u64 = 64_000_000;
 /// Time a database may be locked before the check warns.
 const LOCK_WARNING_DELAY: Duration = Duration::from_secs(1);
 /// Age of a pending message above which the check warns.
@@ -91,7 +90,7 @@ impl StoreCheck<'_> {
             }
         };
         report.add(check_schema(version));
-        if let Some(long_log) = check_log(log_bytes(self.database)) {
+        if let Some(long_log) = check_log(self.database) {
             report.add(long_log);
         }
         report.add(check_or_failure("history", check_history(self.database, &store).await));
@@ -277,21 +276,6 @@ async fn check_history(database: &Path, store: &SqliteStore) -> Result<CheckResu
     Ok(CheckResult::warning("history", message, hint).data(json!({ "missing_entries": missing })))
 }
 
-/// Length of the write-ahead log of a database.
-fn log_bytes(database: &Path) -> u64 {
-    let log = database.with_extension("db-wal");
-    log.metadata().map_or(0, |log| log.len())
-}
-
-/// Warns of a long log, which a reader keeps from being checkpointed.
-fn check_log(bytes: u64) -> Option<CheckResult> {
-    let message = format!("the write-ahead log has {} MB: another program reads the database", bytes / 1_000_000);
-    let hint = "end the program that keeps capstan.db open (`lsof capstan.db-wal` lists it); the log shrinks within a \
-                minute after that";
-    let data = json!({ "log_bytes": bytes });
-    (bytes > MAX_LOG_BYTES).then(|| CheckResult::warning("log", message, hint).data(data))
-}
-
 fn check_schema(version: u32) -> CheckResult {
     let known = SqliteStore::SCHEMA_VERSION;
     let data = json!({ "schema": version, "known": known });
@@ -425,7 +409,7 @@ fn check_replication(unreplicated: &[(TapeName, EntryId)]) -> CheckResult {
         return CheckResult::ok("hand-over", "the tape store has every entry");
     }
     let lines = unreplicated.iter().map(|(tape, entry)| format!("tape {tape} from entry {entry}"));
-    let hint = "the next message of that session replicates them, as does `capstan doctor --repair`";
+    let hint = "the next `capstan serve` or message of that session replicates them, as does `capstan doctor --repair`";
     let message = format!("tapes with entries not replicated to the tape store: {}", unreplicated.len());
     CheckResult::warning("hand-over", message, hint).with_details(truncate_lines(lines))
 }

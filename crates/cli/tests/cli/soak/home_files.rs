@@ -35,7 +35,7 @@ impl OfflineChange {
 
     /// Returns true if the change must not lose anything.
     pub fn is_harmless(self) -> bool {
-        matches!(self, Self::None | Self::TakeBackup | Self::RemoveLocks | Self::Rollback)
+        matches!(self, Self::None | Self::TakeBackup | Self::RemoveLocks)
     }
 }
 
@@ -46,13 +46,19 @@ pub enum LiveChange {
     RemoveDatabase,
     RemoveLog,
     ReplaceByBackup,
+    /// Writes the backup into the open file, as `cp` does.
+    OverwriteByBackup,
     MoveHome,
+    RemoveHome,
     RemoveLocks,
+    RemoveLockFolder,
+    /// Puts unlocked copies in the place of the lock files, as a copy of the home does that is put back.
+    ReplaceLocks,
 }
 
 impl LiveChange {
     /// All changes; frequent ones occur more than once.
-    pub const LIVE_CHOICES: [Self; 10] = [
+    pub const LIVE_CHOICES: [Self; 14] = [
         Self::None,
         Self::None,
         Self::None,
@@ -61,13 +67,22 @@ impl LiveChange {
         Self::RemoveDatabase,
         Self::RemoveLog,
         Self::ReplaceByBackup,
+        Self::OverwriteByBackup,
         Self::MoveHome,
+        Self::RemoveHome,
         Self::RemoveLocks,
+        Self::RemoveLockFolder,
+        Self::ReplaceLocks,
     ];
 
     /// Returns true if the change must not lose anything.
     pub fn is_harmless(self) -> bool {
-        matches!(self, Self::None | Self::MoveHome | Self::RemoveLocks)
+        matches!(self, Self::None | Self::MoveHome | Self::RemoveLocks | Self::RemoveLockFolder | Self::ReplaceLocks)
+    }
+
+    /// Returns true if only a host that is alone in its home notices the change in any case.
+    pub fn needs_single_host(self) -> bool {
+        self == Self::OverwriteByBackup
     }
 
     /// Applies the change to a home. `backup` is the newest one.
@@ -83,8 +98,23 @@ impl LiveChange {
                     std::fs::rename(staged, home.join("capstan.db")).expect("the database is replaced");
                 }
             }
+            Self::OverwriteByBackup => {
+                if let Some(backup) = backup {
+                    std::fs::copy(backup, home.join("capstan.db")).expect("the database is overwritten");
+                }
+            }
             Self::MoveHome => std::fs::rename(home, moved_home(home)).expect("the home is moved"),
+            Self::RemoveHome => {
+                // A host may create a file during the removal.
+                while home.exists() {
+                    let _not_empty = std::fs::remove_dir_all(home);
+                }
+            }
             Self::RemoveLocks => remove_locks(home),
+            Self::RemoveLockFolder => {
+                let _changed = std::fs::remove_dir_all(home.join("owners"));
+            }
+            Self::ReplaceLocks => replace_locks(home),
         }
     }
 }
@@ -115,6 +145,17 @@ pub fn copy_backup(home: &Path, backup: &Path) {
 pub fn remove_locks(home: &Path) {
     for file in std::fs::read_dir(home.join("owners")).into_iter().flatten().flatten() {
         remove_file(&file.path());
+    }
+}
+
+/// Replaces the lock files of all processes by unlocked copies.
+fn replace_locks(home: &Path) {
+    for file in std::fs::read_dir(home.join("owners")).into_iter().flatten().flatten() {
+        let copy = home.join("copied.lock");
+        // A lock file may have been renamed or removed since it was listed.
+        if std::fs::copy(file.path(), &copy).is_ok() && file.path().exists() {
+            std::fs::rename(copy, file.path()).expect("the lock file is replaced");
+        }
     }
 }
 
