@@ -36,6 +36,8 @@ pub struct PluginOptions {
     pub hook_deadlines: HookDeadlines,
     /// Credit for the results of a run.
     pub run_credit: u32,
+    /// Credit for the output of a model.
+    pub model_credit: u32,
     /// Credit for the events of a channel.
     pub channel_credit: u32,
     /// Maximum number of `log` messages in a second.
@@ -59,6 +61,7 @@ impl Default for PluginOptions {
             search_timeout: Duration::from_secs(30),
             hook_deadlines: HookDeadlines::default(),
             run_credit: 16,
+            model_credit: 64,
             channel_credit: 32,
             log_messages_per_second: 200,
         }

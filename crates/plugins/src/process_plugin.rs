@@ -3,15 +3,17 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use capstan_hooks::contracts::{Channel, KnowledgeSource, Runner, Tool};
-use capstan_hooks::points::{ProvideChannels, ProvideKnowledge, ProvideRunners, ProvideTools, SystemPrompt};
+use capstan_hooks::contracts::{Channel, KnowledgeSource, ModelProvider, Runner, Tool};
+use capstan_hooks::points::{
+    ProvideChannels, ProvideKnowledge, ProvideModelOptions, ProvideRunners, ProvideTools, SystemPrompt,
+};
 use capstan_hooks::{BoxError, HookPermission, HookPermissions, HookPoint, HookRegistrar, Plugin, SyncMode};
 use capstan_protocol::JsonObject;
 use capstan_protocol::plugin_protocol::{PluginHookManifest, PluginManifest, PluginPromptMode, RemoteHook};
 use serde_json::Value;
 
 use crate::plugin_process::ProcessSpec;
-use crate::proxies::{ChannelProxy, KnowledgeProxy, RunnerProxy, ToolProxy, register_hook};
+use crate::proxies::{ChannelProxy, KnowledgeProxy, ModelProxy, RunnerProxy, ToolProxy, register_hook};
 use crate::{PluginOptions, PluginProcess};
 
 /// Plugin whose contributions are served by a process of its own.
@@ -36,7 +38,6 @@ impl ProcessPlugin {
             hook.name == RemoteHook::SYSTEM_PROMPT && hook.mode == PluginPromptMode::Dynamic
         };
         let unsupported = [
-            (!self.manifest.models.is_empty(), "model providers"),
             (self.manifest.required, "required = true"),
             (self.manifest.hooks.iter().any(is_dynamic_prompt), "a dynamic system_prompt"),
         ];
@@ -104,6 +105,9 @@ impl Plugin for ProcessPlugin {
         });
         provide(hooks, ProvideKnowledge, &manifest.knowledge, |it| {
             Arc::new(KnowledgeProxy::new(process.clone(), it)) as Arc<dyn KnowledgeSource>
+        });
+        provide(hooks, ProvideModelOptions, &manifest.models, |it| {
+            Arc::new(ModelProxy::new(process.clone(), it)) as Arc<dyn ModelProvider>
         });
         let (closed, open): (Vec<_>, Vec<_>) = manifest.hooks.iter().partition(|hook| hook.fail_closed);
         for hook in open {

@@ -3,11 +3,13 @@
 mod channel;
 mod hook;
 mod knowledge;
+mod model;
 mod runner;
 mod tool;
 
 pub(crate) use self::channel::ChannelProxy;
 pub(crate) use self::hook::register_hook;
 pub(crate) use self::knowledge::KnowledgeProxy;
+pub(crate) use self::model::ModelProxy;
 pub(crate) use self::runner::RunnerProxy;
 pub(crate) use self::tool::ToolProxy;

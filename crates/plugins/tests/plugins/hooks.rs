@@ -138,10 +138,7 @@ async fn h06_a_static_system_prompt_needs_no_process() {
 
 #[test]
 fn h09_a_manifest_with_parts_that_are_not_served_yet_is_a_load_failure() {
-    let parts = [
-        ("[[models]]\nname = \"local\"\n", "model providers"),
-        ("[[hooks]]\nname = \"system_prompt\"\narguments = [\"state\"]\n", "system_prompt"),
-    ];
+    let parts = [("[[hooks]]\nname = \"system_prompt\"\narguments = [\"state\"]\n", "system_prompt")];
     for (part, expected) in parts {
         let plugin = ScriptedPlugin::new("echo", part);
         let manifest = read_manifest(plugin.folder.path()).unwrap();

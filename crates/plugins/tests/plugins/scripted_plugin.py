@@ -130,6 +130,36 @@ class Plugin:
         passage = {"source": "a.md", "line": 3, "text": params["text"].upper(), "score": 1.5}
         send(id=message["id"], result={"passages": [passage], "skipped": "b.md is not text"})
 
+    def on_model_stream(self, message, params):
+        """Streams thirty texts under credit, or fails after the first."""
+        stream, fails = params["stream"], params["request"]["model"].endswith("broken")
+        left, sent = [params["credit"]], [0]
+
+        def item(event):
+            send(method="stream.item", params={"stream": stream, "item": event})
+            left[0] -= 1
+            sent[0] += 1
+
+        def pump():
+            while left[0] > 0 and sent[0] < 30:
+                item({"type": "text", "data": f"{sent[0]} "} if sent[0] != 3 else {"type": "from_the_future"})
+                if fails:
+                    error = {"code": -32000, "message": "slow down", "data": {"kind": "rate_limited"}}
+                    return send(id=message["id"], error=error)
+            if left[0] > 0 and sent[0] == 30:
+                item({"type": "stop"})
+                send(id=message["id"], result={})
+
+        self.runs[stream] = {"left": 0}
+
+        def more():
+            left[0] += self.runs[stream]["left"]
+            self.runs[stream]["left"] = 0
+            pump()
+
+        self.runs[stream]["pump"] = more
+        pump()
+
     def on_channel_start(self, message, params):
         self.credit = params["credit"]
         send(id=message["id"], result={})

@@ -1,12 +1,15 @@
-//! Tools and knowledge sources of a plugin process.
+//! Tools, knowledge sources and model providers of a plugin process.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use capstan_hooks::contracts::{KnowledgeQuery, KnowledgeSource, Tool, ToolContext, ToolEffect};
-use capstan_hooks::points::{ProvideKnowledge, ProvideTools};
+use capstan_hooks::contracts::{
+    KnowledgeQuery, KnowledgeSource, ModelErrorKind, ModelEvent, ModelProvider, Tool, ToolContext, ToolEffect,
+};
+use capstan_hooks::points::{ProvideKnowledge, ProvideModelOptions, ProvideTools};
 use capstan_hooks::{HookRuntime, SecretMasker};
-use capstan_protocol::JsonObject;
+use capstan_protocol::{JsonObject, ModelRequest};
+use futures::{StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -111,5 +114,26 @@ async fn h02_a_knowledge_source_is_searched_at_the_plugin() {
     let found = sources[0].retrieve(query).await.unwrap();
     assert_eq!((found.passages[0].text.as_str(), found.passages[0].line), ("RAIN", Some(3)));
     assert_eq!(found.skipped.as_deref(), Some("b.md is not text"));
+    stop(&hooks).await;
+}
+
+#[tokio::test]
+async fn h02_a_model_of_a_plugin_streams_under_credit_and_fails_with_a_kind() {
+    let plugin = ScriptedPlugin::new("echo", "[[models]]\nname = \"local\"\n");
+    let plugin = plugin.with_options(|options| options.model_credit = 4);
+    let hooks = plugin.register();
+    let providers =
+        hooks.collect_provided::<ProvideModelOptions, Arc<dyn ModelProvider>>(|provider| provider.name().to_owned());
+    let request = |model: &str| -> ModelRequest {
+        serde_json::from_value(json!({"model": model, "system": "", "messages": [], "tools": []})).unwrap()
+    };
+    let stream = providers[0].stream(&request("local:fast")).await.unwrap();
+    let events: Vec<ModelEvent> = stream.try_collect().await.unwrap();
+    assert_eq!((events.len(), &events[28], &events[29]), (30, &ModelEvent::Text("29 ".to_owned()), &ModelEvent::Stop));
+    let stream = providers[0].stream(&request("local:broken")).await.unwrap();
+    let events: Vec<_> = stream.collect().await;
+    assert_eq!(events[0], Ok(ModelEvent::Text("0 ".to_owned())));
+    let error = events[1].clone().unwrap_err();
+    assert_eq!((error.kind, error.message.as_str()), (ModelErrorKind::RateLimited, "slow down"));
     stop(&hooks).await;
 }
