@@ -112,10 +112,30 @@ impl HookRegistrar {
         P: HookPoint<Mode = AsyncMode>,
         P::Args: RemoteArguments,
     {
-        let is_declared = |name: &&&'static str| declared.iter().any(|declared| declared.as_ref() == **name);
-        let declared: Vec<&'static str> = P::Args::NAMES.iter().filter(is_declared).copied().collect();
-        let (arguments, grant) = (declared.clone(), Arc::clone(&self.grant));
-        self.add_implementation::<P>(arguments, Arc::new(move |args| handler(args.remote_call(&declared, &grant))))
+        let (declared, grant) = (declared_names::<P>(declared), Arc::clone(&self.grant));
+        self.add_implementation::<P>(
+            declared.clone(),
+            Arc::new(move |args| handler(args.remote_call(&declared, &grant))),
+        )
+    }
+
+    /// Like [`on_remote`](Self::on_remote), for a synchronous point. The handler may block only where the point is called
+    /// from a thread that may, as `system_prompt` is.
+    pub fn on_remote_sync<P>(
+        &mut self,
+        _point: P,
+        declared: &[impl AsRef<str>],
+        handler: impl Fn(RemoteHookCall) -> HookResult<P::Output> + Send + Sync + 'static,
+    ) -> &mut Self
+    where
+        P: HookPoint<Mode = SyncMode>,
+        P::Args: RemoteArguments,
+    {
+        let (declared, grant) = (declared_names::<P>(declared), Arc::clone(&self.grant));
+        self.add_implementation::<P>(
+            declared.clone(),
+            Arc::new(move |args| handler(args.remote_call(&declared, &grant))),
+        )
     }
 
     /// Makes the interception hooks that are registered after this call fail closed: a failure stops the intercepted
@@ -157,6 +177,12 @@ impl HookRegistrar {
         });
         self
     }
+}
+
+/// Arguments of a point that are declared, in the order of the point.
+fn declared_names<P: HookPoint<Args: RemoteArguments>>(declared: &[impl AsRef<str>]) -> Vec<&'static str> {
+    let is_declared = |name: &&&'static str| declared.iter().any(|declared| declared.as_ref() == **name);
+    P::Args::NAMES.iter().filter(is_declared).copied().collect()
 }
 
 fn async_argument_names<P: HookPoint<Mode = AsyncMode>, Params, H: AsyncHandler<P, Params>>(

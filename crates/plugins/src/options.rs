@@ -32,6 +32,8 @@ pub struct PluginOptions {
     pub send_timeout: Duration,
     /// Time for the answer to `knowledge.search`.
     pub search_timeout: Duration,
+    /// Time for the answer of a dynamic `system_prompt`.
+    pub prompt_timeout: Duration,
     /// Deadlines of hooks, which the host enforces.
     pub hook_deadlines: HookDeadlines,
     /// Credit for the results of a run.
@@ -59,6 +61,7 @@ impl Default for PluginOptions {
             cancel_grace: Duration::from_secs(2),
             send_timeout: Duration::from_mins(1),
             search_timeout: Duration::from_secs(30),
+            prompt_timeout: Duration::from_secs(5),
             hook_deadlines: HookDeadlines::default(),
             run_credit: 16,
             model_credit: 64,

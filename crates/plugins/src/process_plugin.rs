@@ -9,7 +9,7 @@ use capstan_hooks::points::{
 };
 use capstan_hooks::{BoxError, HookPermission, HookPermissions, HookPoint, HookRegistrar, Plugin, SyncMode};
 use capstan_protocol::JsonObject;
-use capstan_protocol::plugin_protocol::{PluginHookManifest, PluginManifest, PluginPromptMode, RemoteHook};
+use capstan_protocol::plugin_protocol::{PluginManifest, PluginPromptMode};
 use serde_json::Value;
 
 use crate::plugin_process::ProcessSpec;
@@ -34,19 +34,10 @@ impl ProcessPlugin {
 impl ProcessPlugin {
     /// Refuses what the protocol specifies and this version does not serve, instead of leaving it out silently.
     pub fn check_supported(&self) -> Result<(), String> {
-        let is_dynamic_prompt = |hook: &PluginHookManifest| {
-            hook.name == RemoteHook::SYSTEM_PROMPT && hook.mode == PluginPromptMode::Dynamic
-        };
-        let unsupported = [
-            (self.manifest.required, "required = true"),
-            (self.manifest.hooks.iter().any(is_dynamic_prompt), "a dynamic system_prompt"),
-        ];
-        match unsupported.iter().find(|(is_used, _)| *is_used) {
-            Some((_, feature)) => {
-                Err(format!("its manifest has {feature}, which this version of the host does not support"))
-            }
-            None => Ok(()),
+        if self.manifest.required {
+            return Err("its manifest has required = true, which this version of the host does not support".to_owned());
         }
+        Ok(())
     }
 
     /// Process of the plugin, with settings that are valid for its schema. It is started when it is needed.

@@ -1,6 +1,6 @@
 //! Channel of a plugin process.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -28,12 +28,13 @@ use crate::error::call_message;
 pub(crate) struct ChannelProxy {
     process: PluginProcess,
     channel: PluginChannelManifest,
-    stop_token: CancellationToken,
+    /// Of the present start.
+    stop_token: Mutex<CancellationToken>,
 }
 
 impl ChannelProxy {
     pub(crate) fn new(process: PluginProcess, channel: &PluginChannelManifest) -> Self {
-        Self { process, channel: channel.clone(), stop_token: CancellationToken::new() }
+        Self { process, channel: channel.clone(), stop_token: Mutex::default() }
     }
 
     fn error(&self, kind: ChannelErrorKind, message: impl Into<String>) -> ChannelError {
@@ -41,7 +42,7 @@ impl ChannelProxy {
     }
 
     /// Starts the channel at the plugin and serves it until it ends. `Ok` if it ended as intended.
-    async fn listen(&self, gateway: &Arc<dyn Gateway>) -> Result<(), String> {
+    async fn listen(&self, gateway: &Arc<dyn Gateway>, stop_token: &CancellationToken) -> Result<(), String> {
         let (connection, peer) = self.process.connect().await.map_err(|error| error.to_string())?;
         let options = self.process.options();
         let handler = event_handler(self.name(), Arc::clone(gateway));
@@ -56,7 +57,7 @@ impl ChannelProxy {
                 None => Ok(()),
             },
             reason = peer.closed() => Err(reason.to_string()),
-            () = self.stop_token.cancelled() => {
+            () = stop_token.cancelled() => {
                 connection.set_channel_stopping(&self.channel.name);
                 let deadline = options.shutdown_timeout;
                 let deadline_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
@@ -132,11 +133,13 @@ impl Channel for ChannelProxy {
     async fn start(&self, gateway: Arc<dyn Gateway>) -> Result<(), ChannelError> {
         let options = self.process.options();
         let mut pause = options.first_backoff;
+        let stop_token = CancellationToken::new();
+        *self.stop_token.lock().unwrap_or_else(PoisonError::into_inner) = stop_token.clone();
         loop {
             let began = tokio::time::Instant::now();
-            match self.listen(&gateway).await {
+            match self.listen(&gateway, &stop_token).await {
                 Ok(()) => return Ok(()),
-                Err(_) if self.stop_token.is_cancelled() => return Ok(()),
+                Err(_) if stop_token.is_cancelled() => return Ok(()),
                 Err(reason) => {
                     let (plugin, channel) = (&self.process.manifest().id, &self.channel.name);
                     tracing::error!(plugin, channel, reason, "a channel failed and is started again");
@@ -145,7 +148,7 @@ impl Channel for ChannelProxy {
             if began.elapsed() >= options.stable_after {
                 pause = options.first_backoff;
             }
-            if self.stop_token.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+            if stop_token.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
                 return Ok(());
             }
             pause = (pause * 2).min(options.max_backoff);
@@ -153,7 +156,7 @@ impl Channel for ChannelProxy {
     }
 
     async fn stop(&self) -> Result<(), ChannelError> {
-        self.stop_token.cancel();
+        self.stop_token.lock().unwrap_or_else(PoisonError::into_inner).cancel();
         Ok(())
     }
 

@@ -1,15 +1,17 @@
 //! Hooks of a plugin process.
 
+use std::time::Duration;
+
 use capstan_hooks::points::{
     AdmissionDecision, AdmitMessage, AfterLlmCall, AfterToolCall, BeforeLlmCall, BeforeToolCall, BuildPrompt,
     ContinuePrompt, DispatchOutbound, LlmCallVerdict, LoadState, OnError, RenderOutbound, RenderedOutbound,
-    ResolveSession, SaveState, ToolCallVerdict,
+    ResolveSession, SaveState, SystemPrompt, ToolCallVerdict,
 };
 use capstan_hooks::{
     AsyncMode, BoxError, HookPhase, HookPoint, HookRegistrar, HookResult, RemoteArguments, RemoteHookCall,
 };
 use capstan_protocol::plugin_protocol::{
-    PluginHookAnswer, PluginHookCall, PluginHookEffect, PluginHookManifest, method,
+    PluginHookAnswer, PluginHookCall, PluginHookEffect, PluginHookManifest, RemoteHook, method,
 };
 use capstan_protocol::{
     AdmissionMode, Content, JsonObject, ModelOutput, ModelRequest, OutboundMessage, SessionId, ToolOutput,
@@ -19,6 +21,7 @@ use futures::FutureExt as _;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::runtime::Handle;
 
 use crate::PluginProcess;
 use crate::error::call_message;
@@ -39,6 +42,7 @@ pub(crate) fn register_hook(
         "save_state" => registration.add(SaveState, |_| Ok(())),
         "render_outbound" => registration.add(RenderOutbound, read_outbound),
         "dispatch_outbound" => registration.add(DispatchOutbound, parse::<bool>),
+        RemoteHook::SYSTEM_PROMPT => registration.add_system_prompt(),
         "before_llm_call" => registration.add(BeforeLlmCall, read_llm_verdict),
         "after_llm_call" => registration.add(AfterLlmCall, |_| Ok(())),
         "before_tool_call" => registration.add(BeforeToolCall, read_tool_verdict),
@@ -59,23 +63,43 @@ struct HookRegistration<'a> {
 }
 
 impl HookRegistration<'_> {
+    fn caller<P: HookPoint>(&self, deadline: Duration) -> RemoteHookCaller {
+        RemoteHookCaller {
+            process: self.process.clone(),
+            hook: P::INFO.name,
+            deadline_ms: u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX),
+            must_answer: self.hook.fail_closed || self.process.manifest().required,
+        }
+    }
+
+    fn add_system_prompt(&mut self) {
+        let deadline = self.process.options().prompt_timeout;
+        let caller = self.caller::<SystemPrompt>(deadline);
+        let answer = move |call| wait_for_answer(&caller, call, deadline);
+        self.hooks.on_remote_sync(SystemPrompt, &self.hook.arguments, answer);
+    }
+
     fn add<P>(&mut self, point: P, read: fn(Value) -> Result<P::Output, String>)
     where
         P: HookPoint<Mode = AsyncMode>,
         P::Args: RemoteArguments,
     {
         let deadlines = self.process.options().hook_deadlines;
-        let deadline = if P::INFO.phase == HookPhase::Event { deadlines.acceptance } else { deadlines.turn };
-        let caller = RemoteHookCaller {
-            process: self.process.clone(),
-            hook: P::INFO.name,
-            deadline_ms: u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX),
-            must_answer: self.hook.fail_closed || self.process.manifest().required,
-        };
+        let is_before_acceptance = P::INFO.phase == HookPhase::Event;
+        let caller = self.caller::<P>(if is_before_acceptance { deadlines.acceptance } else { deadlines.turn });
         self.hooks.on_remote(point, &self.hook.arguments, move |call| {
             let caller = caller.clone();
             async move { caller.call(call, read).await }.boxed()
         });
+    }
+}
+
+/// Waits for the answer of a synchronous hook on a thread that may block. A late one is skipped.
+fn wait_for_answer(caller: &RemoteHookCaller, call: RemoteHookCall, deadline: Duration) -> HookResult<String> {
+    let answering = async { tokio::time::timeout(deadline, caller.call(call, parse::<String>)).await };
+    match Handle::try_current()?.block_on(answering) {
+        Ok(answer) => answer,
+        Err(_) => caller.skip("it did not answer in time".into()),
     }
 }
 

@@ -136,16 +136,33 @@ async fn h06_a_static_system_prompt_needs_no_process() {
     assert!(!plugin.data_dir().exists(), "nothing was started");
 }
 
+#[tokio::test]
+async fn h06_a_dynamic_system_prompt_is_asked_and_a_late_one_is_skipped() {
+    let hook = "[[hooks]]\nname = \"system_prompt\"\narguments = [\"session_id\"]\n";
+    let cases = [("echo", Duration::from_mins(1), Some("Be kind.")), ("hangs_at_initialize", Duration::ZERO, None)];
+    for (mode, timeout, expected) in cases {
+        let plugin = ScriptedPlugin::new(mode, hook).with_options(|options| options.prompt_timeout = timeout);
+        let hooks = plugin.register();
+        let prompt = Content::from("hello").into();
+        let args = SystemPromptArgs { prompt, session_id: "s".into(), state: TurnState::new() };
+        // On a thread that may block, as the host calls it.
+        let asking = hooks.clone();
+        let asked = tokio::task::spawn_blocking(move || asking.call_all_sync::<SystemPrompt>(&args).ok().unwrap());
+        assert_eq!(asked.await.unwrap()[0].value.as_deref(), expected, "{mode}");
+        stop(&hooks).await;
+    }
+}
+
 #[test]
 fn h09_a_manifest_with_parts_that_are_not_served_yet_is_a_load_failure() {
-    let parts = [("[[hooks]]\nname = \"system_prompt\"\narguments = [\"state\"]\n", "system_prompt")];
-    for (part, expected) in parts {
-        let plugin = ScriptedPlugin::new("echo", part);
-        let manifest = read_manifest(plugin.folder.path()).unwrap();
-        let folder = plugin.folder.path().to_owned();
-        let mut registry = Registry::new();
-        registry.register(&ProcessPlugin::new(manifest, folder, plugin.data_dir(), plugin.options.clone()));
-        let reason = &registry.load_failures()[0].reason;
-        assert!(reason.contains(expected) && reason.contains("this version of the host"), "{reason}");
-    }
+    let plugin = ScriptedPlugin::new("echo", "");
+    let path = plugin.folder.path().join("plugin.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replacen("protocol = 1", "protocol = 1\nrequired = true", 1)).unwrap();
+    let manifest = read_manifest(plugin.folder.path()).unwrap();
+    let folder = plugin.folder.path().to_owned();
+    let mut registry = Registry::new();
+    registry.register(&ProcessPlugin::new(manifest, folder, plugin.data_dir(), plugin.options.clone()));
+    let reason = &registry.load_failures()[0].reason;
+    assert!(reason.contains("required = true") && reason.contains("this version of the host"), "{reason}");
 }
