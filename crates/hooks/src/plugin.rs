@@ -58,6 +58,11 @@ pub trait Plugin: Send + Sync + 'static {
         HookPermissions::none()
     }
 
+    /// Returns true if a host must not start without the plugin.
+    fn is_required(&self) -> bool {
+        false
+    }
+
     /// Registers the contributions. A plugin that fails here contributes nothing; the others still load.
     fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError>;
 }
@@ -79,6 +84,10 @@ impl<P: Plugin + ?Sized> Plugin for Box<P> {
         (**self).permissions()
     }
 
+    fn is_required(&self) -> bool {
+        (**self).is_required()
+    }
+
     fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
         (**self).register(hooks)
     }
@@ -91,4 +100,6 @@ pub struct PluginLoadFailure {
     pub plugin: PluginName,
     /// Cause of the failure.
     pub reason: String,
+    /// A host must not start without the plugin.
+    pub is_required: bool,
 }

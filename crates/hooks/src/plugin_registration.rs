@@ -17,6 +17,7 @@ pub struct PluginRegistration {
     /// Configuration that the plugin registered with, or the reason why it is not valid.
     config: Result<PluginConfig, String>,
     contributions: Result<PluginContributions, String>,
+    is_required: bool,
     is_failure_logged: AtomicBool,
 }
 
@@ -70,7 +71,8 @@ impl PluginRegistration {
             })
         });
         let identity = PluginIdentity { name, author: plugin.author().to_owned(), is_builtin };
-        Self { identity, config, contributions, is_failure_logged: AtomicBool::new(false) }
+        let is_required = plugin.is_required();
+        Self { identity, config, contributions, is_required, is_failure_logged: AtomicBool::new(false) }
     }
 
     /// Identity of the plugin.
@@ -85,6 +87,10 @@ impl PluginRegistration {
 
     pub(crate) fn contributions(&self) -> Result<&PluginContributions, &str> {
         self.contributions.as_ref().map_err(String::as_str)
+    }
+
+    pub(crate) fn is_required(&self) -> bool {
+        self.is_required
     }
 
     pub(crate) fn log_failure(&self, reason: &str) {

@@ -83,7 +83,11 @@ impl Registry {
             }
             Err(reason) => {
                 registration.log_failure(reason);
-                let failure = PluginLoadFailure { plugin: identity.name.clone(), reason: reason.to_owned() };
+                let failure = PluginLoadFailure {
+                    plugin: identity.name.clone(),
+                    reason: reason.to_owned(),
+                    is_required: registration.is_required(),
+                };
                 self.load_failures.push(failure);
             }
         }

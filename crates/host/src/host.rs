@@ -55,6 +55,10 @@ const FINAL_WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 impl Host {
     /// Starts a host with the channels, runners, models and tools that the start-up hooks provide.
     pub async fn start(hooks: HookRuntime, store: Arc<dyn Store>, options: HostOptions) -> Result<Self, HostError> {
+        if let Some(failure) = hooks.registry().load_failures().iter().find(|failure| failure.is_required) {
+            let (plugin, reason) = (failure.plugin.clone(), failure.reason.clone());
+            return Err(HostError::RequiredPlugin { plugin, reason });
+        }
         let workspace_id = resolve_workspace_id(store.as_ref(), &options.workspace.to_text()).await?;
         let tapes = open_tapes(&hooks, store)?;
         let provided = hooks

@@ -32,14 +32,6 @@ impl ProcessPlugin {
 }
 
 impl ProcessPlugin {
-    /// Refuses what the protocol specifies and this version does not serve, instead of leaving it out silently.
-    pub fn check_supported(&self) -> Result<(), String> {
-        if self.manifest.required {
-            return Err("its manifest has required = true, which this version of the host does not support".to_owned());
-        }
-        Ok(())
-    }
-
     /// Process of the plugin, with settings that are valid for its schema. It is started when it is needed.
     pub fn process(&self, settings: JsonObject) -> PluginProcess {
         PluginProcess::new(ProcessSpec {
@@ -81,8 +73,11 @@ impl Plugin for ProcessPlugin {
         self.manifest.permissions.iter().filter_map(|name| HookPermission::parse(name)).collect()
     }
 
+    fn is_required(&self) -> bool {
+        self.manifest.required
+    }
+
     fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
-        self.check_supported()?;
         let process = self.process(hooks.config().clone());
         let manifest = &self.manifest;
         provide(hooks, ProvideRunners, &manifest.runners, |it| {

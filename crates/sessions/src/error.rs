@@ -2,7 +2,7 @@
 
 use capstan_hooks::HookError;
 use capstan_policy::AttachmentError;
-use capstan_protocol::{ChannelName, CodedError, EventId, SessionId, WorkspaceId};
+use capstan_protocol::{ChannelName, CodedError, EventId, PluginName, SessionId, WorkspaceId};
 use capstan_tape::StoreError;
 
 /// Hint for an event id of another workspace, such as one that was moved.
@@ -20,6 +20,15 @@ pub enum HostError {
         size: usize,
         /// Maximum size, in bytes.
         limit: usize,
+    },
+    /// A plugin did not load, and the host must not start without it.
+    #[error("the plugin {plugin} is required and did not load: {reason}")]
+    #[code(PluginFailed)]
+    RequiredPlugin {
+        /// The plugin.
+        plugin: PluginName,
+        /// Reason of the failure.
+        reason: String,
     },
     /// No channel has this name.
     #[error("there is no channel {channel}; known: {known}")]

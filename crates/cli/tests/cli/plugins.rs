@@ -69,3 +69,18 @@ fn g03_a_bad_manifest_is_listed_as_failed_and_nothing_else_is_affected() {
     let shown = fixture.capstan(&["plugin", "show", "bad"]).refused("plugin-invalid", 2);
     assert!(shown.stderr.contains("command: is missing or empty"), "{shown:?}");
 }
+
+#[test]
+fn h07_a_host_does_not_start_without_a_required_plugin() {
+    let fixture = fixture();
+    fixture.capstan(&["plugin", "new", "guard"]).succeeded();
+    let manifest = fixture.workspace().join("guard/plugin.toml");
+    let text = fs::read_to_string(&manifest).unwrap();
+    fs::write(&manifest, text.replace("protocol = 1", "protocol = 1\nrequired = true")).unwrap();
+    fixture.capstan(&["plugin", "install", "guard"]).succeeded();
+    let fixture = fixture.config("[plugins.guard]\ncolor = \"red\"\n");
+    let failed = fixture.capstan(&["run", "x"]).failed("plugin-failed", 1);
+    assert!(failed.stderr.contains("the plugin guard is required and did not load"), "{failed:?}");
+    fixture.capstan(&["plugin", "disable", "guard"]).succeeded();
+    fixture.capstan(&["run", "x"]).succeeded();
+}

@@ -8,7 +8,7 @@ use capstan_hooks::args::{
     PendingToolCall, SaveStateArgs, SystemPromptArgs, TurnFailure,
 };
 use capstan_hooks::points::{BuildPrompt, LoadState, SaveState, SystemPrompt};
-use capstan_hooks::{HookAction, HookTurn, InboundEvent, Registry, ToolDecision, TurnState};
+use capstan_hooks::{HookAction, HookTurn, InboundEvent, PluginRegistration, Registry, ToolDecision, TurnState};
 use capstan_plugins::{ProcessPlugin, read_manifest};
 use capstan_protocol::{Content, Event};
 use serde_json::{Value, json};
@@ -153,16 +153,24 @@ async fn h06_a_dynamic_system_prompt_is_asked_and_a_late_one_is_skipped() {
     }
 }
 
+#[tokio::test]
+async fn h07_the_hooks_of_a_required_plugin_fail_when_it_is_down() {
+    let hook = "[[hooks]]\nname = \"build_prompt\"\n";
+    let plugin = ScriptedPlugin::new("exits_at_initialize", hook);
+    plugin.edit_manifest("protocol = 1", "protocol = 1\nrequired = true");
+    let hooks = plugin.register();
+    let error = hooks.call_first::<BuildPrompt>(&prompt_args(&TurnState::new())).await.err().unwrap();
+    assert!(error.to_string().contains("it exited with status 7"), "{error}");
+}
+
 #[test]
-fn h09_a_manifest_with_parts_that_are_not_served_yet_is_a_load_failure() {
+fn h07_a_required_plugin_that_does_not_load_is_marked() {
     let plugin = ScriptedPlugin::new("echo", "");
-    let path = plugin.folder.path().join("plugin.toml");
-    let text = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(&path, text.replacen("protocol = 1", "protocol = 1\nrequired = true", 1)).unwrap();
+    plugin.edit_manifest("protocol = 1", "protocol = 1\nrequired = true");
     let manifest = read_manifest(plugin.folder.path()).unwrap();
     let folder = plugin.folder.path().to_owned();
+    let process = ProcessPlugin::new(manifest, folder, plugin.data_dir(), plugin.options.clone());
     let mut registry = Registry::new();
-    registry.register(&ProcessPlugin::new(manifest, folder, plugin.data_dir(), plugin.options.clone()));
-    let reason = &registry.load_failures()[0].reason;
-    assert!(reason.contains("required = true") && reason.contains("this version of the host"), "{reason}");
+    registry.add(&PluginRegistration::register(&process, Err("bad settings".to_owned())));
+    assert!(registry.load_failures()[0].is_required);
 }

@@ -26,8 +26,7 @@ async fn x05_a_program_that_cannot_start_names_plugin_and_reason() {
     let reason = failure(&collect(&runner(&hooks), "run-1", "x").await);
     assert!(reason.contains("it exited with status 7"), "{reason}");
     let plugin = ScriptedPlugin::new("echo", "");
-    let manifest = std::fs::read_to_string(plugin.folder.path().join("plugin.toml")).unwrap();
-    std::fs::write(plugin.folder.path().join("plugin.toml"), manifest.replace("python3", "no-such-program")).unwrap();
+    plugin.edit_manifest("python3", "no-such-program");
     let reason = failure(&collect(&runner(&plugin.register()), "run-1", "x").await);
     assert!(reason.contains("\"no-such-program\" cannot be started"), "{reason}");
 }

@@ -42,6 +42,14 @@ impl ScriptedPlugin {
         plugin
     }
 
+    /// Replaces a part of the manifest.
+    pub(crate) fn edit_manifest(&self, from: &str, to: &str) {
+        let path = self.folder.path().join("plugin.toml");
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{text}");
+        std::fs::write(path, text.replacen(from, to, 1)).unwrap();
+    }
+
     pub(crate) fn with_options(mut self, change: impl FnOnce(&mut PluginOptions)) -> Self {
         change(&mut self.options);
         self

@@ -223,7 +223,6 @@ async fn check_plugin(context: &CommandContext<'_>, folder: PluginFolder) -> Res
     let manifest = folder.manifest.map_err(|error| failure(error.to_string()))?;
     let settings = context.config.plugin_config(manifest.name(), manifest.config_schema.as_ref()).map_err(failure)?;
     let plugin = ProcessPlugin::new(manifest, folder.path, folder.data_dir, PluginOptions::default());
-    plugin.check_supported().map_err(failure)?;
     let process = plugin.process(settings.settings);
     let started = process.start().await;
     let stderr = process.last_stderr_lines();
