@@ -9,9 +9,16 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
-/// Returns true for a method that may lead to further requests in both directions, which must not wait for it.
+/// Returns true for a method that may lead to further requests in both directions, or that lasts as long as its consumer
+/// takes: other requests must not wait for it.
 pub(crate) fn may_nest(method: &str) -> bool {
-    let methods = [ApiMethod::ToolsCall, ApiMethod::ToolsCommand, ApiMethod::RunsChild, ApiMethod::PlatformCall];
+    let methods = [
+        ApiMethod::ModelsStream,
+        ApiMethod::ToolsCall,
+        ApiMethod::ToolsCommand,
+        ApiMethod::RunsChild,
+        ApiMethod::PlatformCall,
+    ];
     methods.iter().any(|known| known.as_str() == method)
 }
 

@@ -154,7 +154,16 @@ impl RpcPeer {
         params: &impl Serialize,
         deadline: Option<Duration>,
     ) -> Result<T, RpcCallError> {
-        let exchange = self.exchange(method, params);
+        // Closed only with the connection.
+        let slots = Arc::clone(&lock(&self.shared.remote).1);
+        let exchange = async {
+            let closed = || RpcCallError::Closed(self.shared.close_reason());
+            let _slot = tokio::select! {
+                slot = slots.acquire() => slot.map_err(|_| closed())?,
+                () = self.shared.close_token.cancelled() => return Err(closed()),
+            };
+            self.exchange(method, params).await
+        };
         let raw = match deadline {
             None => exchange.await?,
             Some(deadline) => timeout(deadline, exchange).await.map_err(|_| RpcCallError::DeadlineExceeded)??,
@@ -162,14 +171,20 @@ impl RpcPeer {
         serde_json::from_str(raw.get()).map_err(|error| RpcCallError::Malformed { method, reason: error.to_string() })
     }
 
+    /// Sends a request that does not count toward the limit of the other side, because it lasts as long as the consumer of
+    /// its stream takes.
+    pub async fn request_uncounted<T: DeserializeOwned>(
+        &self,
+        method: &'static str,
+        params: &impl Serialize,
+    ) -> Result<T, RpcCallError> {
+        let raw = self.exchange(method, params).await?;
+        serde_json::from_str(raw.get()).map_err(|error| RpcCallError::Malformed { method, reason: error.to_string() })
+    }
+
     async fn exchange(&self, method: &str, params: &impl Serialize) -> Result<Box<RawValue>, RpcCallError> {
         let shared = &self.shared;
-        let slots = Arc::clone(&lock(&shared.remote).1);
         let closed = || RpcCallError::Closed(shared.close_reason());
-        let _slot = tokio::select! {
-            slot = slots.acquire_owned() => slot.map_err(|_| closed())?,
-            () = shared.close_token.cancelled() => return Err(closed()),
-        };
         let (sender, answer) = oneshot::channel();
         let id = shared.pending.register(sender);
         let mut guard = PendingGuard { shared, id, is_sent: false };

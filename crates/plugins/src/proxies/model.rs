@@ -46,7 +46,7 @@ impl ModelProvider for ModelProxy {
         };
         let events = async_stream::stream! {
             // Dropping the request cancels it at the plugin.
-            let answer = peer.request::<JsonObject>(method::MODEL_STREAM, &params, None);
+            let answer = peer.request_uncounted::<JsonObject>(method::MODEL_STREAM, &params);
             tokio::pin!(answer);
             let mut answered = None;
             loop {

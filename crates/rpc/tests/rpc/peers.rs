@@ -104,6 +104,16 @@ async fn k06_a_peer_that_knows_the_limits_of_the_other_waits_instead() {
     },);
     assert_eq!((held.unwrap(), echo.unwrap()), (json!("held"), json!({"n": 1})));
     assert_eq!(right.peer.counters().overloads, 0);
+    let uncounted = async {
+        right.holding.acquire().await.unwrap().forget();
+        let params = json!({"n": 2});
+        let refused = left.peer.request_uncounted::<Value>("echo", &params).await;
+        right.release.add_permits(1);
+        refused
+    };
+    let (held, refused) = tokio::join!(left.call("hold", json!({})), uncounted);
+    held.unwrap();
+    assert_eq!(remote_code(refused), error_code::OVERLOADED, "it did not wait");
     let long = left.call("echo", json!({"text": "x".repeat(1000)})).await;
     assert_eq!(long, Err(RpcCallError::TooLarge));
     assert_eq!(right.peer.counters().bad_lines, 0, "it was not sent");
