@@ -1,0 +1,29 @@
+//! Helper process: guard and init process of one tree.
+
+mod descendants;
+mod guard;
+mod init_process;
+mod main_process;
+mod pid_namespace;
+
+use std::ffi::OsStr;
+
+/// Name of the helper in process lists, and its first argument, which no other program accepts by mistake.
+pub(crate) const HELPER_NAME: &str = "capstan-sandbox";
+pub(crate) const HELPER_ARGUMENT: &str = "--capstan-sandbox-helper";
+
+/// Exit code of a helper that could not do its work. The reason is in its report.
+const HELPER_FAILURE_CODE: i32 = 70;
+
+/// Runs the helper and exits, if this process was started as the helper; otherwise returns at once.
+///
+/// Must be the first call of `main`, while the process has one thread and has opened no files.
+pub fn run_helper() {
+    let mut args = std::env::args_os();
+    let is_helper = args.next().is_some_and(|name| name == OsStr::new(HELPER_NAME))
+        && args.next().is_some_and(|argument| argument == OsStr::new(HELPER_ARGUMENT));
+    if is_helper {
+        let code = guard::run_guard().map_or(HELPER_FAILURE_CODE, |()| 0);
+        std::process::exit(code);
+    }
+}

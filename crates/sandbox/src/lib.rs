@@ -1,0 +1,41 @@
+//! Process trees that end with their handle, with the host, and on request, whatever they started.
+//!
+//! - [`TreeCommand`] describes a command: program, environment by allow-list, standard streams, [`ResourceLimits`].
+//! - [`ProcessTree`] is the running command with all its descendants. The tree ends when it is killed, when the handle is
+//!   dropped, and when the host dies, also by SIGKILL; a descendant that daemonised ends with it.
+//! - [`run_helper`] turns the executable into the helper that supervises a tree. It is the first call of `main`.
+//!
+//! The crate knows nothing of plugins, tools and Capstan's configuration.
+//!
+//! # Processes
+//!
+//! ```text
+//! host ── guard ── init ── main process of the command ── ...
+//! ```
+//!
+//! The **guard** is the host's executable, started again as the helper. It watches the socket to the host and kills the
+//! init process when the host is gone or asks for it. The **init process** is its fork: process 1 of a PID namespace, so
+//! that the kernel ends every process of the tree with it. Where the machine allows no namespace, init and guard are both
+//! subreapers: orphans of the tree become their children, and they kill all descendants; each of the two does so when the
+//! other was killed. The init process starts the main process, reaps orphans, and reports the exit of the main process to
+//! the host.
+
+mod channel;
+mod error;
+mod helper;
+mod helper_program;
+mod launch;
+mod limits;
+mod process_tree;
+mod sys;
+#[cfg(feature = "test-support")]
+mod test_support;
+mod tree_command;
+
+pub use error::SandboxError;
+pub use helper::run_helper;
+pub use helper_program::HelperProgram;
+pub use launch::{TreeExit, TreeIsolation};
+pub use limits::ResourceLimits;
+pub use process_tree::ProcessTree;
+pub use tree_command::{IsolationPolicy, TreeCommand, TreeStdio};

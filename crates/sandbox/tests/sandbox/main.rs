@@ -1,0 +1,5 @@
+//! Process trees of real processes.
+
+mod ending;
+mod launching;
+mod support;
