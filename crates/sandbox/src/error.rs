@@ -35,6 +35,24 @@ pub enum SandboxError {
         /// Reason.
         source: io::Error,
     },
+    /// A directory that is to be closed or kept open is not usable.
+    #[error("cannot close {}: {source}", folder.display())]
+    ClosedFolder {
+        /// Directory as given.
+        folder: PathBuf,
+        /// Reason.
+        source: io::Error,
+    },
+    /// The machine can close no directories, and the command requires it.
+    #[error(
+        "this machine cannot close directories to a command ({reason}); \
+         use a kernel with landlock (5.13 or later, with landlock among its security modules), enable user namespaces, \
+         or allow commands to run without closed directories"
+    )]
+    ClosureUnavailable {
+        /// Mechanisms that are missing.
+        reason: String,
+    },
     /// A limit could not be set.
     #[error("cannot limit {limit}: {source}")]
     Limits {

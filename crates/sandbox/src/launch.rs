@@ -5,6 +5,7 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
+use crate::closed_folders::{FolderClosure, FolderRules};
 use crate::limits::ResourceLimits;
 
 /// Description of the command, sent as a file.
@@ -18,6 +19,7 @@ pub(crate) struct LaunchRequest {
     pub(crate) environment: Vec<(OsString, OsString)>,
     pub(crate) isolation: TreeIsolation,
     pub(crate) limits: ResourceLimits,
+    pub(crate) closed_folders: Option<FolderRules>,
 }
 
 /// Way in which all processes of a tree are found and ended.
@@ -39,7 +41,10 @@ pub(crate) enum HelperReport {
     /// The init process is running; with its pidfd.
     InitStarted,
     /// The main process is running; with its pidfd.
-    Launched,
+    Launched {
+        /// Mechanism that closes directories, if there are any.
+        closure: Option<FolderClosure>,
+    },
     /// The command was not started.
     Failed(LaunchFailure),
     /// The main process has exited.
@@ -84,6 +89,7 @@ impl std::fmt::Display for TreeExit {
 pub(crate) enum LaunchStep {
     Helper,
     Namespace,
+    ClosedFolders,
     Limits,
     WorkingFolder,
     Program,

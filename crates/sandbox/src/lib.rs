@@ -1,6 +1,7 @@
 //! Process trees that end with their handle, with the host, and on request, whatever they started.
 //!
-//! - [`TreeCommand`] describes a command: program, environment by allow-list, standard streams, [`ResourceLimits`].
+//! - [`TreeCommand`] describes a command: program, environment by allow-list, standard streams, [`ResourceLimits`],
+//!   [`ClosedFolders`].
 //! - [`ProcessTree`] is the running command with all its descendants. The tree ends when it is killed, when the handle is
 //!   dropped, and when the host dies, also by SIGKILL; a descendant that daemonised ends with it.
 //! - [`run_helper`] turns the executable into the helper that supervises a tree. It is the first call of `main`.
@@ -21,6 +22,7 @@
 //! the host.
 
 mod channel;
+mod closed_folders;
 mod error;
 mod helper;
 mod helper_program;
@@ -32,6 +34,7 @@ mod sys;
 mod test_support;
 mod tree_command;
 
+pub use closed_folders::{ClosedFolders, FolderAccess, FolderClosure};
 pub use error::SandboxError;
 pub use helper::run_helper;
 pub use helper_program::HelperProgram;

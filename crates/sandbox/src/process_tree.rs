@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::channel::receive_message;
+use crate::closed_folders::FolderClosure;
 use crate::error::SandboxError;
 use crate::helper_program::HelperProgram;
 use crate::launch::{HelperReport, TreeExit, TreeIsolation};
@@ -29,6 +30,7 @@ pub struct ProcessTree {
     pub stderr: Option<pipe::Receiver>,
     helper: HelperProgram,
     isolation: TreeIsolation,
+    closure: Option<FolderClosure>,
     main: OwnedFd,
     stop: CancellationToken,
     _stop_on_drop: DropGuard,
@@ -45,6 +47,8 @@ pub(crate) struct TreeHandles {
     pub(crate) init: OwnedFd,
     /// Pidfd of the main process.
     pub(crate) main: OwnedFd,
+    /// Mechanism that closes directories.
+    pub(crate) closure: Option<FolderClosure>,
 }
 
 /// End of a tree.
@@ -60,7 +64,7 @@ impl ProcessTree {
     pub(crate) fn supervise(helper: HelperProgram, handles: TreeHandles, isolation: TreeIsolation) -> Self {
         let stop = CancellationToken::new();
         let (publisher, ending) = watch::channel(None);
-        let TreeHandles { control, helper: guard, init, main } = handles;
+        let TreeHandles { control, helper: guard, init, main, closure } = handles;
         let token = stop.clone();
         tokio::spawn(async move {
             let outcome = watch_tree(control, guard, init, &token).await;
@@ -75,6 +79,7 @@ impl ProcessTree {
             stderr: None,
             helper,
             isolation,
+            closure,
             main,
             stop,
             _stop_on_drop: stop_on_drop,
@@ -85,6 +90,11 @@ impl ProcessTree {
     /// Returns the isolation of the tree.
     pub fn isolation(&self) -> TreeIsolation {
         self.isolation
+    }
+
+    /// Returns the mechanism that closes directories, if the command has closed directories.
+    pub fn folder_closure(&self) -> Option<FolderClosure> {
+        self.closure
     }
 
     /// Returns the process id of the main process, as the host sees it, unless it has ended. It is for messages only: the

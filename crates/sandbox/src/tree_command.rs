@@ -12,6 +12,7 @@ use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
 
 use crate::channel::{receive_message, send_message, socket_pair};
+use crate::closed_folders::ClosedFolders;
 use crate::error::SandboxError;
 use crate::helper::{HELPER_ARGUMENT, HELPER_NAME};
 use crate::helper_program::HelperProgram;
@@ -58,6 +59,7 @@ pub struct TreeCommand {
     streams: StreamSettings,
     isolation: IsolationPolicy,
     limits: ResourceLimits,
+    closed_folders: Option<ClosedFolders>,
 }
 
 #[derive(Debug, Default)]
@@ -87,6 +89,7 @@ impl TreeCommand {
             streams: StreamSettings::default(),
             isolation: IsolationPolicy::default(),
             limits: ResourceLimits::default(),
+            closed_folders: None,
         }
     }
 
@@ -168,12 +171,19 @@ impl TreeCommand {
         self
     }
 
+    /// Closes directories to the command.
+    pub fn closed_folders(mut self, folders: ClosedFolders) -> Self {
+        self.closed_folders = Some(folders);
+        self
+    }
+
     /// Starts the command, and returns when it executes its program.
     ///
     /// Must be called within a tokio runtime with I/O. If the future is dropped, the command ends.
     pub async fn spawn(self) -> Result<ProcessTree, SandboxError> {
         let at = |action: &'static str| move |source| SandboxError::Helper { action: action.to_owned(), source };
         let streams = self.streams.open().map_err(at("open the standard streams"))?;
+        let closed_folders = self.closed_folders.as_ref().map(ClosedFolders::resolve).transpose()?;
         let mut request = LaunchRequest {
             program: self.program,
             args: self.args,
@@ -184,6 +194,7 @@ impl TreeCommand {
                 IsolationPolicy::PreferNamespace | IsolationPolicy::RequireNamespace => TreeIsolation::PidNamespace,
             },
             limits: self.limits,
+            closed_folders,
         };
         let mut launched = launch(&self.helper, &request, &streams.inner).await?;
         if let Err(failure) = &launched
@@ -250,12 +261,12 @@ async fn launch(
         let report = control.async_io(tokio::io::Interest::READABLE, |control| receive_message(control));
         match report.await.map_err(at("read the report"))? {
             Some((HelperReport::InitStarted, files)) => init = files.into_iter().next(),
-            Some((HelperReport::Launched, files)) => {
+            Some((HelperReport::Launched { closure }, files)) => {
                 let (Some(init), Some(main)) = (init, files.into_iter().next()) else {
                     let source = io::Error::other("incomplete report");
                     return Err(SandboxError::Helper { action: "read the report".to_owned(), source });
                 };
-                return Ok(Ok(TreeHandles { control, helper, init, main }));
+                return Ok(Ok(TreeHandles { control, helper, init, main, closure }));
             }
             Some((HelperReport::Failed(failure), _)) => {
                 drop(control);
@@ -292,6 +303,7 @@ impl From<LaunchFailure> for SandboxError {
         match failure.step {
             LaunchStep::Helper => Self::Helper { action, source },
             LaunchStep::Namespace => Self::Namespace { action, source },
+            LaunchStep::ClosedFolders => Self::ClosureUnavailable { reason: failure.message },
             LaunchStep::Limits => Self::Limits { limit: action, source },
             LaunchStep::WorkingFolder => Self::WorkingFolder { folder: action, source },
             LaunchStep::Program => Self::Program { program: action, source },

@@ -10,8 +10,10 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, pidfd_op
 
 use super::descendants::kill_descendants;
 use super::guard::{report_failure, report_unkillable};
+use super::hidden_folders::hide_folders;
 use super::{HELPER_FAILURE_CODE, main_process, pid_namespace};
 use crate::channel::send_message;
+use crate::closed_folders::{FolderClosure, FolderRules};
 use crate::launch::{
     HelperReport, LaunchContext as _, LaunchFailure, LaunchRequest, LaunchStep, TreeExit, TreeIsolation,
 };
@@ -40,15 +42,23 @@ impl InitProcess<'_> {
     pub(super) fn run(self) -> io::Result<()> {
         let Self { control, lifeline, request, streams } = self;
         let isolation = request.isolation;
-        let launched = bind_to_guard(&lifeline, isolation).and_then(|()| launch(request, streams));
-        let (main, main_handle) = launched.map_err(|failure| report_failure(control.as_fd(), failure))?;
+        let prepare = || {
+            bind_to_guard(&lifeline, isolation)?;
+            if let (TreeIsolation::PidNamespace, Some(processes)) = (isolation, request.limits.processes) {
+                pid_namespace::limit_process_ids(processes)?;
+            }
+            let closure = request.closed_folders.as_ref().map(|rules| close_folders(rules, isolation)).transpose()?;
+            let (main, main_handle) = launch(request, streams, closure)?;
+            Ok((main, main_handle, closure))
+        };
+        let (main, main_handle, closure) = prepare().map_err(|failure| report_failure(control.as_fd(), failure))?;
         let is_guard_gone = Arc::new(AtomicBool::new(false));
         if isolation == TreeIsolation::Subreaper {
             // A thread, since this one waits for children. The main process exists by now: nothing is forked later.
             let is_guard_gone = Arc::clone(&is_guard_gone);
             std::thread::spawn(move || end_with_guard(lifeline, &is_guard_gone));
         }
-        send_message(control, &HelperReport::Launched, &[main_handle.as_fd()])?;
+        send_message(control, &HelperReport::Launched { closure }, &[main_handle.as_fd()])?;
         let exit = reap_until_exit(main)?;
         if !is_guard_gone.load(Ordering::SeqCst) {
             send_message(control, &HelperReport::Exited(exit), &[])?;
@@ -79,6 +89,18 @@ fn bind_to_guard(lifeline: &PipeReader, isolation: TreeIsolation) -> Result<(), 
     }
 }
 
+/// Hides closed directories if this process has a mount namespace, and chooses the mechanism that closes them.
+fn close_folders(rules: &FolderRules, isolation: TreeIsolation) -> Result<FolderClosure, LaunchFailure> {
+    let hidden = match isolation {
+        TreeIsolation::PidNamespace => hide_folders(rules),
+        TreeIsolation::Subreaper => Err("no mount namespace".to_owned()),
+    };
+    let landlock = sys::landlock_abi().map_err(|error| format!("no landlock: {error}"));
+    rules
+        .choose_closure(hidden, landlock)
+        .map_err(|reason| LaunchFailure::new(LaunchStep::ClosedFolders, "close directories", &io::Error::other(reason)))
+}
+
 /// Waits for the end of the guard, then ends the tree and this process.
 fn end_with_guard(mut lifeline: PipeReader, is_guard_gone: &AtomicBool) {
     // The guard writes nothing: any result is its end.
@@ -90,10 +112,14 @@ fn end_with_guard(mut lifeline: PipeReader, is_guard_gone: &AtomicBool) {
 }
 
 /// Starts the main process, and returns when it executes its program.
-fn launch(request: LaunchRequest, streams: StandardStreams) -> Result<(Pid, OwnedFd), LaunchFailure> {
+fn launch(
+    request: LaunchRequest,
+    streams: StandardStreams,
+    closure: Option<FolderClosure>,
+) -> Result<(Pid, OwnedFd), LaunchFailure> {
     let (mut failures, failure_writer) = io::pipe().at(LaunchStep::Helper, "create a pipe")?;
     let main = match sys::fork_process().at(LaunchStep::Helper, "fork")? {
-        ForkSide::Child => main_process::execute(request, streams, failure_writer),
+        ForkSide::Child => main_process::execute(request, streams, closure, failure_writer),
         ForkSide::Parent(main) => main,
     };
     drop((failure_writer, streams));

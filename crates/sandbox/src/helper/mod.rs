@@ -2,9 +2,12 @@
 
 mod descendants;
 mod guard;
+mod hidden_folders;
 mod init_process;
+mod landlock_rules;
 mod main_process;
 mod pid_namespace;
+mod privileges;
 
 use std::ffi::OsStr;
 

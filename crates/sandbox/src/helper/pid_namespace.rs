@@ -5,6 +5,7 @@ use std::fs;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 
 use crate::launch::{LaunchContext as _, LaunchFailure, LaunchStep};
+use crate::limits::has_namespaced_pid_max;
 use crate::sys::{NewNamespace, unshare_namespace};
 
 /// Creates a PID namespace for the next child, within a user namespace where this process may not do so otherwise.
@@ -31,4 +32,22 @@ pub(super) fn mount_proc() -> Result<(), LaunchFailure> {
         .at(LaunchStep::Namespace, "detach the mounts")?;
     mount("proc", "/proc", "proc", MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, None)
         .at(LaunchStep::Namespace, "mount /proc")
+}
+
+/// Process ids that Linux keeps for the early processes of a namespace.
+const RESERVED_PROCESS_IDS: u64 = 300;
+
+/// Limits the number of processes of root in this PID namespace, where the kernel allows it.
+pub(super) fn limit_process_ids(processes: u64) -> Result<(), LaunchFailure> {
+    let release = rustix::system::uname();
+    if !rustix::process::getuid().is_root() || !has_namespaced_pid_max(&release.release().to_string_lossy()) {
+        return Ok(());
+    }
+    let limit = processes.saturating_add(RESERVED_PROCESS_IDS + 1);
+    let path = "/proc/sys/kernel/pid_max";
+    let present = fs::read_to_string(path).at(LaunchStep::Limits, "processes")?;
+    if present.trim().parse().is_ok_and(|present: u64| present <= limit) {
+        return Ok(());
+    }
+    fs::write(path, limit.to_string()).at(LaunchStep::Limits, "processes")
 }

@@ -1,5 +1,8 @@
 //! Process trees of real processes.
 
+mod closed_folders;
 mod ending;
 mod launching;
+mod limits;
 mod support;
+mod unprivileged;
