@@ -4,6 +4,7 @@
 //!   [`ClosedFolders`].
 //! - [`ProcessTree`] is the running command with all its descendants. The tree ends when it is killed, when the handle is
 //!   dropped, and when the host dies, also by SIGKILL; a descendant that daemonised ends with it.
+//! - [`SandboxSupport`] tells what the machine can enforce.
 //! - [`run_helper`] turns the executable into the helper that supervises a tree. It is the first call of `main`.
 //!
 //! The crate knows nothing of plugins, tools and Capstan's configuration.
@@ -29,6 +30,7 @@ mod helper_program;
 mod launch;
 mod limits;
 mod process_tree;
+mod support;
 mod sys;
 #[cfg(feature = "test-support")]
 mod test_support;
@@ -41,4 +43,5 @@ pub use helper_program::HelperProgram;
 pub use launch::{TreeExit, TreeIsolation};
 pub use limits::ResourceLimits;
 pub use process_tree::ProcessTree;
+pub use support::{FeatureSupport, ProcessLimit, SandboxSupport};
 pub use tree_command::{IsolationPolicy, TreeCommand, TreeStdio};

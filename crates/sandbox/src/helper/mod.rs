@@ -15,6 +15,9 @@ use std::ffi::OsStr;
 pub(crate) const HELPER_NAME: &str = "capstan-sandbox";
 pub(crate) const HELPER_ARGUMENT: &str = "--capstan-sandbox-helper";
 
+/// Argument of a process that does nothing, to try out what the machine allows.
+pub(crate) const PROBE_ARGUMENT: &str = "--capstan-sandbox-probe";
+
 /// Exit code of a helper that could not do its work. The reason is in its report.
 const HELPER_FAILURE_CODE: i32 = 70;
 
@@ -23,9 +26,12 @@ const HELPER_FAILURE_CODE: i32 = 70;
 /// Must be the first call of `main`, while the process has one thread and has opened no files.
 pub fn run_helper() {
     let mut args = std::env::args_os();
-    let is_helper = args.next().is_some_and(|name| name == OsStr::new(HELPER_NAME))
-        && args.next().is_some_and(|argument| argument == OsStr::new(HELPER_ARGUMENT));
-    if is_helper {
+    let name = args.next();
+    let Some(argument) = args.next() else { return };
+    if argument == OsStr::new(PROBE_ARGUMENT) {
+        std::process::exit(0);
+    }
+    if argument == OsStr::new(HELPER_ARGUMENT) && name.is_some_and(|name| name == OsStr::new(HELPER_NAME)) {
         let code = guard::run_guard().map_or(HELPER_FAILURE_CODE, |()| 0);
         std::process::exit(code);
     }

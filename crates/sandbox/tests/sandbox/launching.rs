@@ -2,7 +2,9 @@
 
 use std::os::fd::AsFd as _;
 
-use capstan_sandbox::{HelperProgram, IsolationPolicy, SandboxError, TreeCommand, TreeExit, TreeIsolation, TreeStdio};
+use capstan_sandbox::{
+    HelperProgram, IsolationPolicy, SandboxError, SandboxSupport, TreeCommand, TreeExit, TreeIsolation, TreeStdio,
+};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::support::{POLICIES, output_of, shell, spawn_with};
@@ -167,4 +169,16 @@ async fn x05_isolation_is_the_one_that_was_asked_for() {
     let Some(tree) = spawn_with(shell("exit 0"), IsolationPolicy::RequireNamespace).await else { return };
     assert_eq!(tree.isolation(), TreeIsolation::PidNamespace);
     assert_eq!(output_of(shell("echo $$"), IsolationPolicy::PreferNamespace).await.unwrap(), "2\n");
+}
+
+#[tokio::test]
+async fn x05_the_probe_finds_what_commands_get() {
+    let support = SandboxSupport::probe(&HelperProgram::current()).await;
+    eprintln!("{support:?}");
+    assert!(support.subreaper.is_available(), "{support:?}");
+    let tree = spawn_with(shell("exit 0"), IsolationPolicy::PreferNamespace).await.unwrap();
+    let has_namespace = tree.isolation() == TreeIsolation::PidNamespace;
+    assert_eq!(support.pid_namespace.is_available(), has_namespace, "{support:?}");
+    let none = SandboxSupport::probe(&HelperProgram::at("/no/such/helper")).await;
+    assert!(!none.subreaper.is_available() && none.folder_closure.is_none(), "{none:?}");
 }
