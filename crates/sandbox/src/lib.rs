@@ -18,9 +18,18 @@
 //! The **guard** is the host's executable, started again as the helper. It watches the socket to the host and kills the
 //! init process when the host is gone or asks for it. The **init process** is its fork: process 1 of a PID namespace, so
 //! that the kernel ends every process of the tree with it. Where the machine allows no namespace, init and guard are both
-//! subreapers: orphans of the tree become their children, and they kill all descendants; each of the two does so when the
-//! other was killed. The init process starts the main process, reaps orphans, and reports the exit of the main process to
-//! the host.
+//! subreapers: orphans of the tree become children of the init process, and children of the guard when the init process
+//! ends. The guard then kills all its descendants, and the init process does so if the guard was killed. The init process
+//! starts the main process, reaps orphans, and reports the exit of the main process to the host.
+//!
+//! # Limits
+//!
+//! - Without a PID namespace, a tree survives if guard and init process are killed at the same moment, and a process of
+//!   another user (`sudo`) survives its tree. Commands with closed directories can do neither: they cannot signal the helper,
+//!   and they gain no privileges.
+//! - A process that another service starts on request (`systemd-run`, `docker`, `at`) is not part of the tree.
+//! - Without a PID namespace, root can write files of `/proc/sys` that control the machine, and so reach closed directories.
+//! - A closed directory that is mounted at a second place can be reached there.
 
 mod channel;
 mod closed_folders;

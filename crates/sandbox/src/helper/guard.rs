@@ -32,17 +32,13 @@ pub(super) fn run_guard() -> io::Result<()> {
     let (init, init_handle, lifeline) = started?;
     watch_init(control.as_fd(), init, init_handle.as_fd())?;
     drop(lifeline);
-    // Orphans of an init process that was killed itself, where no PID namespace ends them.
-    report_unkillable(control.as_fd(), kill_descendants());
-    Ok(())
-}
-
-/// Reports processes of the tree that could not be killed.
-pub(super) fn report_unkillable(control: BorrowedFd<'_>, count: usize) {
+    // Orphans of the init process, where no PID namespace has ended them.
+    let count = kill_descendants();
     if count > 0 {
         // An error means that the host is gone.
         let _unsent = send_message(control, &HelperReport::Unkillable { count }, &[]);
     }
+    Ok(())
 }
 
 /// Starts the init process, and reports it to the host. The pipe that is returned closes with the guard.

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, pidfd_open, wait};
 
 use super::descendants::kill_descendants;
-use super::guard::{report_failure, report_unkillable};
+use super::guard::report_failure;
 use super::hidden_folders::hide_folders;
 use super::{HELPER_FAILURE_CODE, main_process, pid_namespace};
 use crate::channel::send_message;
@@ -37,8 +37,8 @@ pub(super) struct InitProcess<'a> {
 }
 
 impl InitProcess<'_> {
-    /// Runs the command, and returns when its main process has exited. In a PID namespace, the rest of the tree ends with
-    /// this process; otherwise it has ended when this returns.
+    /// Runs the command, and returns when its main process has exited. The rest of the tree ends with this process in a PID
+    /// namespace; otherwise the guard inherits and kills it.
     pub(super) fn run(self) -> io::Result<()> {
         let Self { control, lifeline, request, streams } = self;
         let isolation = request.isolation;
@@ -62,9 +62,6 @@ impl InitProcess<'_> {
         let exit = reap_until_exit(main)?;
         if !is_guard_gone.load(Ordering::SeqCst) {
             send_message(control, &HelperReport::Exited(exit), &[])?;
-        }
-        if isolation == TreeIsolation::Subreaper {
-            report_unkillable(control.as_fd(), kill_descendants());
         }
         Ok(())
     }
