@@ -25,10 +25,12 @@
 //! # Limits
 //!
 //! - Without a PID namespace, a tree survives if guard and init process are killed at the same moment, and a process of
-//!   another user (`sudo`) survives its tree. Commands with closed directories can do neither: they cannot signal the helper,
-//!   and they gain no privileges.
+//!   another user (`sudo`) survives its tree. Commands with closed directories gain no privileges, and cannot signal the
+//!   helper where landlock confines signals (version 6 or later).
 //! - A process that another service starts on request (`systemd-run`, `docker`, `at`) is not part of the tree.
 //! - Without a PID namespace, root can write files of `/proc/sys` that control the machine, and so reach closed directories.
+//! - Where landlock alone closes a directory, the existence, size and times of a file in it can be asked for, and a socket in
+//!   it can be connected to.
 //! - A closed directory that is mounted at a second place can be reached there.
 
 mod channel;

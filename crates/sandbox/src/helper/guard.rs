@@ -5,7 +5,7 @@ use std::io::{self, PipeWriter, Seek as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, pidfd_send_signal, waitpid};
 
 use super::descendants::kill_descendants;
 use super::init_process::{InitProcess, StandardStreams};
@@ -28,9 +28,14 @@ pub(super) fn report_failure(control: BorrowedFd<'_>, failure: LaunchFailure) ->
 pub(super) fn run_guard() -> io::Result<()> {
     sys::close_inherited_files()?;
     let control = io::stdin().as_fd().try_clone_to_owned()?;
-    let started = start_init(&control).map_err(|failure| report_failure(control.as_fd(), failure));
-    let (init, init_handle, lifeline) = started?;
-    watch_init(control.as_fd(), init, init_handle.as_fd())?;
+    let (init, lifeline) = start_init(&control).map_err(|failure| report_failure(control.as_fd(), failure))?;
+    let watched = watch_init(control.as_fd(), init);
+    if watched.is_err() {
+        // Without its pidfd: this process has not waited for it, so its id is not reused.
+        let _ended = kill_process(init, Signal::KILL);
+    }
+    // Returns after the kernel has ended the PID namespace.
+    rustix::io::retry_on_intr(|| waitpid(Some(init), WaitOptions::empty()))?;
     drop(lifeline);
     // Orphans of the init process, where no PID namespace has ended them.
     let count = kill_descendants();
@@ -38,17 +43,17 @@ pub(super) fn run_guard() -> io::Result<()> {
         // An error means that the host is gone.
         let _unsent = send_message(control, &HelperReport::Unkillable { count }, &[]);
     }
-    Ok(())
+    watched
 }
 
-/// Starts the init process, and reports it to the host. The pipe that is returned closes with the guard.
-fn start_init(control: &OwnedFd) -> Result<(Pid, OwnedFd, PipeWriter), LaunchFailure> {
+/// Starts the init process. The pipe that is returned closes with the guard.
+fn start_init(control: &OwnedFd) -> Result<(Pid, PipeWriter), LaunchFailure> {
     let at_helper = |action| move |error: io::Error| LaunchFailure::new(LaunchStep::Helper, action, &error);
     let name = std::ffi::CString::new(HELPER_NAME).unwrap_or_default();
     rustix::thread::set_name(&name).at(LaunchStep::Helper, "set the name of the process")?;
     rustix::process::setsid().at(LaunchStep::Helper, "create a session")?;
     std::env::set_current_dir("/").map_err(at_helper("enter the root directory"))?;
-    // Applies in both kinds of isolation: without a PID namespace, the guard inherits the orphans of a killed init process.
+    // Applies in both kinds of isolation: without a PID namespace, the guard inherits the orphans of the init process.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .at(LaunchStep::Helper, "become a subreaper")?;
     let (request, streams) = read_request(control).map_err(at_helper("read the request"))?;
@@ -63,12 +68,7 @@ fn start_init(control: &OwnedFd) -> Result<(Pid, OwnedFd, PipeWriter), LaunchFai
             let code = init.run().map_or(HELPER_FAILURE_CODE, |()| 0);
             std::process::exit(code)
         }
-        ForkSide::Parent(init) => {
-            let handle = pidfd_open(init, PidfdFlags::empty()).at(LaunchStep::Helper, "open the init process")?;
-            send_message(control, &HelperReport::InitStarted, &[handle.as_fd()])
-                .map_err(at_helper("report the init process"))?;
-            Ok((init, handle, lifeline))
-        }
+        ForkSide::Parent(init) => Ok((init, lifeline)),
     }
 }
 
@@ -84,8 +84,10 @@ fn read_request(control: &OwnedFd) -> io::Result<(LaunchRequest, StandardStreams
     Ok((request, StandardStreams { stdin, stdout, stderr }))
 }
 
-/// Waits until the init process has ended, and kills it when the host is gone or asks for it.
-fn watch_init(control: BorrowedFd<'_>, init: Pid, init_handle: BorrowedFd<'_>) -> io::Result<()> {
+/// Reports the init process to the host, waits until it has ended, and kills it when the host is gone or asks for it.
+fn watch_init(control: BorrowedFd<'_>, init: Pid) -> io::Result<()> {
+    let init_handle = pidfd_open(init, PidfdFlags::empty())?;
+    send_message(control, &HelperReport::InitStarted, &[init_handle.as_fd()])?;
     let mut is_host_watched = true;
     loop {
         let mut watched = [PollFd::new(&init_handle, PollFlags::IN), PollFd::new(&control, PollFlags::IN)];
@@ -93,15 +95,13 @@ fn watch_init(control: BorrowedFd<'_>, init: Pid, init_handle: BorrowedFd<'_>) -
         rustix::io::retry_on_intr(|| poll(watched.get_mut(..count).unwrap_or_default(), None))?;
         let [init_events, host_events] = watched.map(|one| one.revents());
         if !init_events.is_empty() {
-            // Returns after the kernel has ended the PID namespace.
-            rustix::io::retry_on_intr(|| waitpid(Some(init), WaitOptions::empty()))?;
             return Ok(());
         }
         // The host sends nothing after its request: an event is the end of the socket.
         if is_host_watched && !host_events.is_empty() {
             is_host_watched = false;
             // An error means that the init process has ended.
-            let _ended = pidfd_send_signal(init_handle, Signal::KILL);
+            let _ended = pidfd_send_signal(&init_handle, Signal::KILL);
         }
     }
 }

@@ -58,10 +58,12 @@ impl InitProcess<'_> {
             let is_guard_gone = Arc::clone(&is_guard_gone);
             std::thread::spawn(move || end_with_guard(lifeline, &is_guard_gone));
         }
-        send_message(control, &HelperReport::Launched { closure }, &[main_handle.as_fd()])?;
+        // An error means that the host is gone: the guard is about to end the tree.
+        let _unsent = send_message(control, &HelperReport::Launched { closure }, &[main_handle.as_fd()]);
         let exit = reap_until_exit(main)?;
         if !is_guard_gone.load(Ordering::SeqCst) {
-            send_message(control, &HelperReport::Exited(exit), &[])?;
+            // As above.
+            let _unsent = send_message(control, &HelperReport::Exited(exit), &[]);
         }
         Ok(())
     }

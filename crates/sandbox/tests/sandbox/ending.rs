@@ -12,6 +12,7 @@ use crate::support::{POLICIES, WitnessFifo, daemon_and, parent_of, shell, spawn_
 /// Variables of the host that [`role_host`] is.
 const ROLE_WITNESS: &str = "SANDBOX_TEST_WITNESS";
 const ROLE_POLICY: &str = "SANDBOX_TEST_POLICY";
+const ROLE_TREES: &str = "SANDBOX_TEST_TREES";
 
 fn kill(pid: u32) {
     kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), Signal::KILL).unwrap();
@@ -104,18 +105,27 @@ async fn x05_the_tree_ends_when_a_process_of_the_helper_is_killed() {
     }
 }
 
-/// Host that starts a tree and waits to be killed.
+/// Host that starts trees and waits to be killed.
 #[tokio::test]
 #[ignore = "a role of another test"]
 async fn role_host() {
-    let (Ok(witness), Ok(policy)) = (std::env::var(ROLE_WITNESS), std::env::var(ROLE_POLICY)) else { return };
+    let variable = |name| std::env::var(name).ok();
+    let (Some(witness), Some(policy), Some(trees)) =
+        (variable(ROLE_WITNESS), variable(ROLE_POLICY), variable(ROLE_TREES))
+    else {
+        return;
+    };
     let policy = if policy == "namespace" { IsolationPolicy::RequireNamespace } else { IsolationPolicy::SubreaperOnly };
-    let _tree = spawn_with(daemon_and(Path::new(&witness), "exec sleep 1000"), policy).await;
+    let mut starts = tokio::task::JoinSet::new();
+    for _ in 0..trees.parse().unwrap() {
+        starts.spawn(spawn_with(daemon_and(Path::new(&witness), "exec sleep 1000"), policy));
+    }
+    let _trees = starts.join_all().await;
     std::future::pending::<()>().await;
 }
 
-#[tokio::test]
-async fn x05_a_daemonised_grandchild_ends_when_the_host_is_killed() {
+/// Kills a host that starts this number of trees as soon as the first one runs, and waits for the end of all processes.
+async fn kill_host_of(trees: u32) {
     for policy in ["namespace", "subreaper"] {
         let fifo = WitnessFifo::new();
         if policy == "namespace" && spawn_with(shell("exit 0"), IsolationPolicy::RequireNamespace).await.is_none() {
@@ -125,6 +135,7 @@ async fn x05_a_daemonised_grandchild_ends_when_the_host_is_killed() {
             .args(["ending::role_host", "--exact", "--ignored", "--nocapture"])
             .env(ROLE_WITNESS, fifo.path())
             .env(ROLE_POLICY, policy)
+            .env(ROLE_TREES, trees.to_string())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .kill_on_drop(true)
@@ -133,6 +144,17 @@ async fn x05_a_daemonised_grandchild_ends_when_the_host_is_killed() {
         let witness = fifo.opened().await;
         host.start_kill().unwrap();
         assert_eq!(host.wait().await.unwrap().signal(), Some(9));
-        assert_eq!(witness.closed().await, "", "{policy}");
+        let others = witness.closed().await;
+        assert!(others.lines().count() < trees as usize, "{policy}: {others}");
     }
+}
+
+#[tokio::test]
+async fn x05_a_daemonised_grandchild_ends_when_the_host_is_killed() {
+    kill_host_of(1).await;
+}
+
+#[tokio::test]
+async fn x05_trees_that_are_being_started_end_when_the_host_is_killed() {
+    kill_host_of(20).await;
 }

@@ -182,3 +182,15 @@ async fn x05_the_probe_finds_what_commands_get() {
     let none = SandboxSupport::probe(&HelperProgram::at("/no/such/helper")).await;
     assert!(!none.subreaper.is_available() && none.folder_closure.is_none(), "{none:?}");
 }
+
+#[tokio::test]
+async fn x05_a_host_that_is_not_dumpable_can_start_commands() {
+    use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).unwrap();
+    for policy in POLICIES {
+        let Some(output) = output_of(shell("echo started"), policy).await else { break };
+        assert_eq!(output, "started\n", "{policy:?}");
+    }
+    // Tests of the same process read their own files in `/proc`.
+    set_dumpable_behavior(DumpableBehavior::Dumpable).unwrap();
+}
