@@ -31,7 +31,7 @@ use capstan_hooks::{HookRegistrar, InboundEvent, TurnState};
 pub use agent::{Agent, LoopOptions};
 pub use instruction_rules::{InstructionRules, WorkspaceTrust};
 
-use prompt::{HeaderMode, SystemPromptBuilder};
+use prompt::SystemPromptBuilder;
 use skills::SkillCatalog;
 
 /// User settings for the agent's tools, skills and prompts.
@@ -67,16 +67,14 @@ pub fn register_tools_and_prompts(hooks: &mut HookRegistrar, agent_options: Agen
         .on(BuildPrompt, move |message: InboundEvent, state: TurnState| {
             let skill_dirs = prompt_skills.clone();
             async move {
-                let header_mode =
-                    if message_context { HeaderMode::Include(prompt::received_at(&message)) } else { HeaderMode::Omit };
                 if !prompt::can_request_skills(&message) {
-                    return Ok(Some(prompt::render_message(&message, &SkillCatalog::default(), header_mode)));
+                    return Ok(Some(prompt::render_prompt(&message, &SkillCatalog::default(), message_context)));
                 }
                 let workspace = state.get(TurnState::WORKSPACE_KEY);
                 let workspace = PathBuf::from(workspace.as_ref().and_then(|path| path.as_str()).unwrap_or_default());
                 // Skills are read from disk, which must not block the turn's other work.
                 let catalog = tokio::task::spawn_blocking(move || skill_dirs.find(&workspace)).await?;
-                Ok(Some(prompt::render_message(&message, &catalog, header_mode)))
+                Ok(Some(prompt::render_prompt(&message, &catalog, message_context)))
             }
         })
         .on_sync(SystemPrompt, move |state: TurnState| Ok(Some(system.build(&state))))

@@ -1,11 +1,14 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use capstan_channels::{CliChannel, CliPrinter};
+use capstan_hooks::args::BuildPromptArgs;
 use capstan_hooks::contracts::CliCommand;
-use capstan_hooks::points::RegisterCliCommands;
-use capstan_hooks::{BoxError, HookRegistrar, HookRuntime, Plugin};
+use capstan_hooks::points::{BuildPrompt, RegisterCliCommands};
+use capstan_hooks::{BoxError, HookDeadlines, HookRegistrar, HookRuntime, HookTurn, InboundEvent, Plugin, TurnState};
+use capstan_protocol::Event;
 use clap::Command;
 use serde_json::{Value, json};
 
@@ -60,6 +63,36 @@ fn h11_a_plugin_registers_once_unless_its_settings_change() {
     assert_eq!(registrations.load(Ordering::SeqCst), 1);
     build_hooks(&capstan, &load_config(&capstan, folder.path(), &[("CAPSTAN_PLUGINS__COUNTING__CITY", "Rome")]));
     assert_eq!(registrations.load(Ordering::SeqCst), 2);
+}
+
+/// Plugin whose prompt never comes.
+struct SilentPrompt;
+
+impl Plugin for SilentPrompt {
+    fn name(&self) -> &'static str {
+        "silent"
+    }
+
+    fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
+        hooks.on(BuildPrompt, || async { std::future::pending().await });
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn h07_a_distribution_sets_the_deadlines_of_its_hooks() {
+    let folder = tempfile::tempdir().unwrap();
+    for turn in [Duration::from_secs(1), Duration::from_secs(300)] {
+        let deadlines = HookDeadlines { turn, ..HookDeadlines::default() };
+        let capstan = Arc::new(Capstan::builder().plugin(SilentPrompt).deadlines(deadlines).build());
+        let hooks = build_hooks(&capstan, &load_config(&capstan, folder.path(), &[]));
+        let inbound = InboundEvent::new(Event::message("cli", "local", "hello"));
+        let (session_id, state, hook_turn) = ("s".into(), TurnState::new(), HookTurn::none());
+        let args = BuildPromptArgs { message: inbound, session_id, state, turn: hook_turn };
+        let start = tokio::time::Instant::now();
+        assert!(hooks.call_first::<BuildPrompt>(&args).await.is_err());
+        assert_eq!(start.elapsed().as_secs(), turn.as_secs(), "on the paused clock");
+    }
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub(crate) fn run_as_init() -> io::Result<ExitCode> {
         let mut hangup = signal(SignalKind::hangup())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
-        // A terminal sends its signals to the child too.
+        // A terminal sends ctrl-c to the child too, but a hangup only to the leader of the session, which is this process.
         let has_terminal = std::fs::File::open("/dev/tty").is_ok();
         let child = Command::new(std::env::current_exe()?).args(std::env::args_os().skip(1)).spawn()?;
         let child = Pid::from_child(&child);
@@ -36,7 +36,7 @@ pub(crate) fn run_as_init() -> io::Result<ExitCode> {
             let forwarded = tokio::select! {
                 _ = child_signal.recv() => None,
                 _ = terminate.recv() => Some(Signal::TERM),
-                _ = hangup.recv(), if !has_terminal => Some(Signal::HUP),
+                _ = hangup.recv() => Some(Signal::HUP),
                 _ = interrupt.recv(), if !has_terminal => Some(Signal::INT),
             };
             if let Some(forwarded) = forwarded

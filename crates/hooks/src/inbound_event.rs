@@ -16,7 +16,12 @@ pub struct InboundEvent {
     origin: EventOrigin,
     accepted_at: Option<Timestamp>,
     extensions: ExtensionMap,
+    /// Empty for an event that gets a turn of its own.
+    combined_events: Arc<[InboundEvent]>,
 }
+
+/// Separator between the texts of combined events.
+const COMBINED_TEXT_SEPARATOR: &str = "\n";
 
 /// Unmodified payload from the platform, in the extensions of an event whose channel wants it stored. The host stores
 /// it with the event, which then refers to it.
@@ -38,7 +43,8 @@ impl InboundEvent {
     /// Wraps an event of remote origin without runtime objects.
     pub fn new(event: Event) -> Self {
         let origin = EventOrigin::Remote;
-        Self { event: Arc::new(event), origin, accepted_at: None, extensions: ExtensionMap::new() }
+        let (extensions, combined_events) = (ExtensionMap::new(), Arc::default());
+        Self { event: Arc::new(event), origin, accepted_at: None, extensions, combined_events }
     }
 
     /// Runtime objects of the event: a [`crate::TurnLifespan`], or any type that a channel and its plugin agree on.
@@ -70,10 +76,24 @@ impl InboundEvent {
         Self { event: Arc::new(event), ..self.clone() }
     }
 
-    /// Copy with another input.
-    pub fn with_input(&self, input: EventInput) -> Self {
+    /// Events that share the turn of this one, in the order of their acceptance and with this one among them. Its input
+    /// joins theirs; everything else, such as the sender, is that of one of them. Empty for an event with a turn of its own.
+    pub fn combined_events(&self) -> &[Self] {
+        &self.combined_events
+    }
+
+    /// Copy with the inputs of these events, which share its turn, in the order of their acceptance.
+    pub fn with_combined_events(&self, events: Vec<Self>) -> Self {
+        let input = Self::joined_input(&events);
         let event = Event { input, ..Event::clone(&self.event) };
-        self.with_event(event)
+        Self { combined_events: events.into(), ..self.with_event(event) }
+    }
+
+    /// Joins the inputs of several events into one.
+    pub fn joined_input(events: &[Self]) -> EventInput {
+        let texts: Vec<&str> = events.iter().filter_map(|event| event.input.text.as_deref()).collect();
+        let text = (!texts.is_empty()).then(|| texts.join(COMBINED_TEXT_SEPARATOR));
+        EventInput { text, contents: events.iter().flat_map(|event| event.input.contents.clone()).collect() }
     }
 
     /// Copy with a reference to the stored payload of the platform.

@@ -1,11 +1,14 @@
 //! State of a turn: an open map that the hooks of the turn share.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Once, PoisonError, RwLock, RwLockWriteGuard};
 
 use capstan_protocol::JsonObject;
 use serde_json::Value;
 
 use crate::ExtensionMap;
+
+/// Logs that a hook sets the workspace. The state does not know which one.
+static WORKSPACE_WARNING: Once = Once::new();
 
 /// State of a turn. Clones share the same state: a value that one hook sets can be read by the next.
 ///
@@ -40,11 +43,15 @@ impl TurnState {
         self.values.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
-    /// Sets a key. The [workspace](Self::WORKSPACE_KEY) stays that of the host.
+    /// Sets a key. The [workspace](Self::WORKSPACE_KEY) stays that of the host, and an attempt to set it is logged, once per
+    /// process.
     pub fn set(&self, key: impl Into<String>, value: impl Into<Value>) {
-        let key = key.into();
+        let (key, value) = (key.into(), value.into());
         if key != Self::WORKSPACE_KEY {
-            self.write().insert(key, value.into());
+            self.write().insert(key, value);
+        } else if self.get(&key).is_some_and(|workspace| workspace != value) {
+            WORKSPACE_WARNING
+                .call_once(|| tracing::warn!("a hook sets {key:?}, which is ignored: a host has one workspace"));
         }
     }
 

@@ -15,10 +15,10 @@ use capstan_hooks::contracts::{Channel, ChannelError, Gateway, IntakeError};
 use capstan_hooks::points::ProvideChannels;
 use capstan_hooks::{HookRuntime, InboundEvent};
 use capstan_policy::BindingStore;
-use capstan_protocol::{ChannelName, Descriptor, EntryId, EventOrigin, PluginName, RunId, SessionId};
+use capstan_protocol::{ChannelName, Descriptor, EventOrigin, PluginName, SessionId};
 use capstan_runs::{CancelWatcher, Orchestrator, RefusedRunner, RunDependencies, RunEnvironment, ToolCatalog};
 use capstan_sessions::{ChannelGateway, HostLifecycle, SessionDependencies, SessionService};
-use capstan_tape::{CommandEnd, EntryKind, EntryOrder, Store, TapeAddress, TapeEvent, TapeRepository, TapeSlice};
+use capstan_tape::{Store, TapeAddress, TapeRepository};
 use capstan_turn::TurnPipeline;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
@@ -43,8 +43,6 @@ pub struct Host {
     channel_listeners: Arc<ChannelListeners>,
 }
 
-/// Entries read at once to find the end of a command.
-const COMMAND_SEARCH_PAGE_SIZE: usize = 50;
 /// Default time for running turns to end when the host stops.
 const DEFAULT_STOP_GRACE: Duration = Duration::from_secs(10);
 /// Maximum time for running turns to end; a much longer one would overflow the clock.
@@ -276,32 +274,6 @@ impl Host {
         let (caller, served) = oneshot::channel();
         self.sessions.intake().accept_in_order(incoming.into(), Some(caller)).await?;
         served.await.unwrap_or(Err(HostError::Stopping))
-    }
-
-    /// Recorded end of the comma command that a run executed; `None` if it executed none. A command that failed is
-    /// answered with its output like any other.
-    pub async fn command_end(&self, run_id: &RunId) -> Result<Option<CommandEnd>, HostError> {
-        let Some(run) = self.tapes.store().run(run_id).await? else { return Ok(None) };
-        // A turn of the session may have written many entries meanwhile; the command is among the newest.
-        let mut slice = TapeSlice {
-            kinds: vec![EntryKind::Event],
-            order: EntryOrder::NewestFirst,
-            limit: Some(COMMAND_SEARCH_PAGE_SIZE),
-            ..TapeSlice::after(run.begins_after)
-        };
-        loop {
-            let page = self.tapes.read_any_generation(&run.tape, &slice).await?;
-            let Some(oldest) = page.last() else { return Ok(None) };
-            slice.up_to = Some(EntryId(oldest.id.0.saturating_sub(1)));
-            let of_run = page.iter().filter(|entry| entry.run_id() == Some(run_id.as_str()));
-            let found = of_run.filter_map(TapeEvent::from_entry).find_map(|event| match event {
-                TapeEvent::Command(end) => Some(end),
-                _ => None,
-            });
-            if found.is_some() {
-                return Ok(found);
-            }
-        }
     }
 
     /// Recovers the orphaned events of one session and delivers their replies on `channel`, for a host that does not

@@ -30,7 +30,7 @@ pub(crate) enum FrameError {
 }
 
 /// Maximum size of a frame; large enough for an image in base64.
-pub(crate) const MAX_FRAME_BYTES: usize = 64 << 20;
+pub(crate) const MAX_FRAME_BYTES: usize = 32 << 20;
 
 /// Incremental decoder: accepts bytes in arbitrary chunks and returns complete frames.
 #[derive(Debug)]

@@ -12,9 +12,10 @@ use reqwest::{Client, Response, Url};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::frame_decoder::{FrameDecoder, FrameError, FrameFormat, MAX_FRAME_BYTES};
+use crate::json_weight;
 use crate::provider_error::{CallContext, ProviderError, ResponseFault};
 use crate::retry;
-use crate::wire::{FrameProgress, MAX_REPLY_CALLS, ResponseReader};
+use crate::wire::{FrameProgress, MAX_HELD_BYTES, MAX_REPLY_CALLS, ResponseReader};
 
 /// Maximum number of bytes read from the body of an error response.
 const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
@@ -23,6 +24,9 @@ const DRAIN_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Maximum wait for token counts after a response named the reason for its end. Some servers leave the connection open.
 const USAGE_WAIT: Duration = Duration::from_secs(1);
+
+/// Maximum memory of the parsed arguments of a tool call.
+const MAX_ARGUMENTS_MEMORY_BYTES: usize = 64 << 20;
 
 /// Prepared request that can be sent any number of times.
 pub(crate) struct HttpExchange<'a> {
@@ -228,6 +232,10 @@ impl ResponseStream {
             if self.reader.call_count() > MAX_REPLY_CALLS {
                 return Err(self.context.response_fault(&ResponseFault::Malformed("it has more than 1000 tool calls")));
             }
+            if self.reader.held_bytes() > MAX_HELD_BYTES {
+                let reason = "the total of its tool calls and reasoning exceeds the size limit";
+                return Err(self.context.response_fault(&ResponseFault::Malformed(reason)));
+            }
             match progress {
                 FrameProgress::KeepAlive => {}
                 FrameProgress::More if self.reader.has_stop_reason() => {
@@ -244,6 +252,10 @@ impl ResponseStream {
     fn finish(&mut self) -> Result<(), ProviderError> {
         if self.state == ResponseState::Open {
             let last = self.reader.finish().map_err(|fault| self.context.response_fault(&fault))?;
+            if last.iter().any(has_heavy_arguments) {
+                let reason = "a tool call has too many values";
+                return Err(self.context.response_fault(&ResponseFault::Malformed(reason)));
+            }
             self.pending_events.extend(last);
             self.state = ResponseState::Complete;
         }
@@ -291,6 +303,12 @@ impl ResponseStream {
         // A server that leaves the response open loses the connection.
         let _drained = timeout(DRAIN_TIMEOUT, rest).await;
     }
+}
+
+/// Returns true for a tool call whose arguments would take too much memory when they are parsed.
+fn has_heavy_arguments(event: &ModelEvent) -> bool {
+    let ModelEvent::ToolCall(call) = event else { return false };
+    json_weight::exceeds_memory(&call.function.arguments, MAX_ARGUMENTS_MEMORY_BYTES)
 }
 
 const CONNECTION_LOST: ResponseFault = ResponseFault::Incomplete("the connection was lost");

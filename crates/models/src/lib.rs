@@ -14,6 +14,7 @@ mod error_redactor;
 mod frame_decoder;
 mod http_clients;
 mod http_exchange;
+mod json_weight;
 mod key_pool;
 mod provider;
 mod provider_error;

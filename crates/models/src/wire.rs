@@ -23,6 +23,9 @@ mod response_reader;
 mod sanitize;
 mod usage_counts;
 
+#[cfg(test)]
+mod reader_tests;
+
 use capstan_hooks::contracts::{RequestBody, ToolList};
 use capstan_protocol::{JsonObject, ModelOptions, ModelRequest, ToolSpec};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -33,7 +36,7 @@ use crate::frame_decoder::FrameFormat;
 pub(crate) use anthropic::BETA_HEADER;
 pub(crate) use encoded_tools::EncodedToolsCache;
 pub(crate) use provider_data::ModelOrigin;
-pub(crate) use response_reader::{FrameProgress, MAX_REPLY_CALLS, ResponseReader};
+pub(crate) use response_reader::{FrameProgress, MAX_HELD_BYTES, MAX_REPLY_CALLS, ResponseReader};
 pub(crate) use sanitize::sanitize_request;
 
 /// Wire protocol of a provider.

@@ -44,6 +44,8 @@ pub struct RunReport {
     pub run_id: RunId,
     /// Usage of the run, as far as known.
     pub usage: Option<Usage>,
+    /// Error of the comma command that the run executed or refused, if the command failed.
+    pub command_error: Option<String>,
     /// No model hook returned a stream, so the prompt becomes the reply of the turn, which the run has not recorded.
     pub replies_with_prompt: bool,
     /// Registration of the run, held until its end is recorded.
@@ -104,9 +106,10 @@ impl ModelStage for Orchestrator {
         open_calls::notify_interrupted_calls(&run).await;
         let usage = self.close_run(&run, &outcome);
         let replies_with_prompt = matches!(outcome, Ok(StageOutcome::NoOutput));
+        let command_error = run.progress().command_error.take();
         StageReport {
             outcome,
-            run: Some(RunReport { run_id: run.id().clone(), usage, replies_with_prompt, active_guard }),
+            run: Some(RunReport { run_id: run.id().clone(), usage, command_error, replies_with_prompt, active_guard }),
         }
     }
 }

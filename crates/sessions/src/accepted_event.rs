@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use capstan_hooks::InboundEvent;
 use capstan_hooks::contracts::ChannelReply;
-use capstan_protocol::{Binding, EntryId, EventInput, EventKey, Outcome, RunId, SessionId};
+use capstan_protocol::{Binding, EntryId, EventKey, Outcome, RunId, SessionId};
 use capstan_tape::Fence;
 use capstan_turn::{EventArrival, TurnError};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -74,6 +74,7 @@ impl AcceptedEvent {
             outcome,
             run_id: served.run_id.clone(),
             messages: served.outbounds.clone(),
+            command_error: served.command_error.clone(),
             is_duplicate: served.is_duplicate,
         };
         let receipt = match self.caller {
@@ -110,9 +111,6 @@ pub(crate) struct TurnBatch {
     pub(crate) binding: Result<Option<Arc<Binding>>, TurnError>,
 }
 
-/// Separator between the texts of the events of a batch.
-const BATCH_TEXT_SEPARATOR: &str = "\n";
-
 impl TurnBatch {
     /// Batch of one event.
     pub(crate) fn from_event(event: AcceptedEvent) -> Self {
@@ -122,12 +120,12 @@ impl TurnBatch {
     /// Batch of these events, in the order of their acceptance; `None` if there are none.
     pub(crate) fn new(mut events: Vec<AcceptedEvent>) -> Option<Self> {
         events.sort_by_key(|event| event.entry);
-        let inputs: Vec<EventInput> = events.iter().map(|event| event.inbound.input.clone()).collect();
+        let inbounds: Vec<InboundEvent> = events.iter().map(|event| event.inbound.clone()).collect();
         let lead = events.iter().position(|event| event.is_lead).or_else(|| events.len().checked_sub(1))?;
         let lead = events.remove(lead);
         let binding = Ok(lead.binding.clone());
         let inbound =
-            if events.is_empty() { lead.inbound.clone() } else { lead.inbound.with_input(join_inputs(inputs)) };
+            if events.is_empty() { lead.inbound.clone() } else { lead.inbound.with_combined_events(inbounds) };
         Some(Self { lead, others: events, inbound, binding })
     }
 
@@ -161,11 +159,4 @@ impl TurnBatch {
             event.slot = None;
         }
     }
-}
-
-/// Joins the inputs of several events into one.
-fn join_inputs(inputs: Vec<EventInput>) -> EventInput {
-    let texts: Vec<&str> = inputs.iter().filter_map(|input| input.text.as_deref()).collect();
-    let text = (!texts.is_empty()).then(|| texts.join(BATCH_TEXT_SEPARATOR));
-    EventInput { text, contents: inputs.into_iter().flat_map(|input| input.contents).collect() }
 }

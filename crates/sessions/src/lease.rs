@@ -11,16 +11,14 @@
 //! # Invariants
 //!
 //! - A lock file gets its final name after it is locked: an unlocked file with a final name belongs to a dead owner.
-//! - A living process creates its lock file again when it was removed. A missing file belongs to a dead owner, unless the
+//! - A living process creates its lock file again when it was removed or replaced. A missing file belongs to a dead owner, unless the
 //!   owner started before the folder was created and may not have had the time to create its file again.
 //! - A live claim holds its lease even after the expiry time; the lease of a dead claim is void even before it.
 //! - An acquired lease yields a [`Fence`] with a new epoch, and the store refuses writes under an earlier epoch.
 
 use std::collections::HashSet;
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -31,15 +29,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::HostError;
 use crate::process_liveness::ProcessLiveness;
+use crate::process_lock_file::ProcessLockFile;
 
 /// Duration of a lease beyond the timeout of its run, for the work before and after the run.
 const LEASE_MARGIN_MILLIS: i64 = 60_000;
 
 /// Interval of the check that the lock file of this process exists.
 const LOCK_FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Attempts to create the lock file while another program removes the files of the folder.
-const MAX_LOCK_FILE_ATTEMPTS: u32 = 100;
 
 /// Owner of leases: this process. While it lives it holds a file lock that tells other processes that it is alive. Cheap
 /// to clone.
@@ -52,72 +48,14 @@ struct LeaseOwnerState {
     /// Tokens of the live claims.
     claims: Mutex<HashSet<String>>,
     lock_file: Option<ProcessLockFile>,
-}
-
-#[derive(Debug)]
-struct ProcessLockFile {
-    processes: ProcessLiveness,
-    path: PathBuf,
-    /// Locked for as long as this process lives.
-    lock: Mutex<File>,
-}
-
-impl ProcessLockFile {
-    /// Creates and locks the file, and its folder if it is missing. Another program may remove what is in the folder at
-    /// any moment, also the file that does not have its final name yet.
-    fn create(path: &Path) -> std::io::Result<File> {
-        let mut attempt = 1;
-        loop {
-            match Self::try_create(path) {
-                Err(error) if error.kind() == ErrorKind::NotFound && attempt < MAX_LOCK_FILE_ATTEMPTS => attempt += 1,
-                created => return created,
-            }
-        }
-    }
-
-    /// The file is locked before it gets its final name, so that an unlocked file with a final name belongs to a dead
-    /// owner.
-    fn try_create(path: &Path) -> std::io::Result<File> {
-        if let Some(folder) = path.parent() {
-            create_private_dir(folder)?;
-        }
-        let temporary_path = path.with_extension("new");
-        let lock = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary_path)?;
-        lock.try_lock()?;
-        // For operators who look for a process that hangs.
-        writeln!(&lock, "{}", std::process::id())?;
-        std::fs::rename(&temporary_path, path)?;
-        Ok(lock)
-    }
-
-    /// Creates the file again if it was removed.
-    fn restore(&self) -> std::io::Result<()> {
-        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.path.try_exists()? {
-            return Ok(());
-        }
-        tracing::warn!(path = %self.path.display(), "the lock file of this process was removed; creating it again");
-        *lock = Self::create(&self.path)?;
-        Ok(())
-    }
-}
-
-/// Creates a missing folder that only its owner may use, whatever the umask.
-fn create_private_dir(folder: &Path) -> std::io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)
-}
-
-impl Drop for ProcessLockFile {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::debug!(path = %self.path.display(), %error, "cannot remove the lock file of this process");
-        }
-    }
+    /// Liveness of the other processes; `None` without a lock file.
+    processes: Option<ProcessLiveness>,
 }
 
 impl LeaseOwner {
-    fn new(name: String, lock_file: Option<ProcessLockFile>) -> Self {
-        Self(Arc::new(LeaseOwnerState { name, claims: Mutex::default(), lock_file }))
+    fn new(name: String, shown: Option<(ProcessLockFile, ProcessLiveness)>) -> Self {
+        let (lock_file, processes) = shown.unzip();
+        Self(Arc::new(LeaseOwnerState { name, claims: Mutex::default(), lock_file, processes }))
     }
 
     /// Owner without a lock file, for stores that no other process shares. Other processes could judge its leases only
@@ -130,7 +68,7 @@ impl LeaseOwner {
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, HostError> {
         let folder = folder.into();
         // After the folder exists: see `ProcessLiveness::is_alive`.
-        let created = create_private_dir(&folder);
+        let created = ProcessLockFile::create_folder(&folder);
         let name = format!("host-{}", capstan_protocol::time_ordered_uuid());
         let path = folder.join(format!("{name}.lock"));
         let lock_file_error = |error: std::io::Error| {
@@ -150,12 +88,12 @@ impl LeaseOwner {
         if let Err(error) = processes.remove_stale_lock_files() {
             tracing::debug!(%error, "cannot remove the lock files of dead owners");
         }
-        let lock = Mutex::new(ProcessLockFile::create(&path).map_err(lock_file_error)?);
-        Ok(Self::new(name, Some(ProcessLockFile { processes, path, lock })))
+        let lock_file = ProcessLockFile::create(path.clone()).map_err(lock_file_error)?;
+        Ok(Self::new(name, Some((lock_file, processes))))
     }
 
-    /// Creates the lock file again whenever it was removed, until `stop_token` fires. Without it, other processes would
-    /// take this one for dead.
+    /// Creates the lock file again whenever it was removed or replaced, until `stop_token` fires. Without it, other
+    /// processes would take this one for dead.
     pub async fn keep_lock_file(self, stop_token: CancellationToken) {
         let Some(lock_file) = &self.0.lock_file else { return };
         loop {
@@ -164,7 +102,7 @@ impl LeaseOwner {
                 () = stop_token.cancelled() => return,
             }
             if let Err(error) = lock_file.restore() {
-                tracing::warn!(path = %lock_file.path.display(), %error, "cannot create the lock file of this process");
+                tracing::warn!(path = %lock_file.path().display(), %error, "cannot create the lock file of this process");
             }
         }
     }
@@ -183,7 +121,7 @@ impl LeaseOwner {
 
     /// Time until the liveness of every process is known; `None` if it is known now.
     pub(crate) fn remaining_grace(&self) -> Option<Duration> {
-        self.0.lock_file.as_ref()?.processes.remaining_grace(SystemTime::now())
+        self.0.processes.as_ref()?.remaining_grace(SystemTime::now())
     }
 
     /// Returns true only if another process is known to be alive; false if it is dead or its liveness is unknown.
@@ -233,7 +171,7 @@ impl LeaseOwnerState {
         let is_alive = if process == self.name {
             self.claims().contains(holder)
         } else {
-            self.lock_file.as_ref()?.processes.is_alive(process)?
+            self.processes.as_ref()?.is_alive(process)?
         };
         Some(OwnerLiveness { owner: holder.to_owned(), is_alive })
     }
@@ -332,24 +270,6 @@ mod tests {
         assert_eq!(files(), 2);
         drop(first);
         assert_eq!(files(), 1);
-    }
-
-    #[test]
-    fn x04_an_owner_gets_its_lock_file_while_another_program_empties_the_folder() {
-        let folder = tempfile::tempdir().unwrap();
-        let stopped = std::sync::atomic::AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
-                    for file in std::fs::read_dir(folder.path()).unwrap().flatten() {
-                        let _gone = std::fs::remove_file(file.path());
-                    }
-                }
-            });
-            let failures: Vec<_> = (0..500).filter_map(|_| LeaseOwner::open(folder.path().to_owned()).err()).collect();
-            stopped.store(true, std::sync::atomic::Ordering::Relaxed);
-            assert!(failures.is_empty(), "{failures:?}");
-        });
     }
 
     #[test]

@@ -22,6 +22,8 @@ mod lease_keeper;
 mod lifecycle;
 mod outcome_relay;
 mod process_liveness;
+mod process_lock_file;
+mod recorded_command;
 mod recovery;
 mod recovery_sweeper;
 mod served_event;

@@ -11,6 +11,7 @@ use capstan_turn::{RunError, TurnError};
 use crate::accepted_event::AcceptedEvent;
 use crate::lease::LeaseOwner;
 use crate::lifecycle::HostLifecycle;
+use crate::recorded_command::read_command_error;
 use crate::{HostError, ServedEvent};
 
 /// Poll interval for the outcome of an event that is in flight.
@@ -77,8 +78,16 @@ impl OutcomeRelay {
                         rows.into_iter().partition(|row| self.outbox.may_return_to_caller(inbound, row));
                     let outbounds = delivered.into_iter().map(|row| row.message).collect();
                     let error = if is_duplicate { None } else { outcome_error(&outcome) };
-                    let served =
-                        ServedEvent { run_id, output, outbounds, outcome: Some(outcome.clone()), error, ..served };
+                    let command_error = self.command_error(&event, &outcome, run_id.as_ref()).await;
+                    let served = ServedEvent {
+                        run_id,
+                        output,
+                        outbounds,
+                        outcome: Some(outcome.clone()),
+                        error,
+                        command_error,
+                        ..served
+                    };
                     let rows = rows.into_iter().map(OutboxRow::from_returned).collect();
                     let delivery = event.into_delivery(served, outcome, rows);
                     let chats = self.outbox.enqueue(delivery, QueueOverflow::Enqueue);
@@ -93,6 +102,18 @@ impl OutcomeRelay {
             // The caller may have disconnected.
             let _disconnected = caller.send(unsettled);
         }
+    }
+
+    /// Error of the comma command that the event was, if the command has failed. The reply is worth more than this detail,
+    /// so a failure to read it is logged only.
+    async fn command_error(&self, event: &AcceptedEvent, outcome: &Outcome, run_id: Option<&RunId>) -> Option<String> {
+        let has_replied = matches!(outcome, Outcome::Replied { .. } | Outcome::Silent);
+        let run_id = run_id.filter(|_| has_replied && event.inbound.command_line().is_some())?;
+        let read = read_command_error(&self.tapes, run_id).await;
+        read.unwrap_or_else(|error| {
+            tracing::warn!(%run_id, %error, "cannot read the result of a command");
+            None
+        })
     }
 
     /// Messages of a settled event. After a lost turn the caller is here, and the process that settled the event finds out

@@ -209,7 +209,8 @@ impl ProcessLiveness {
             let path = file?.path();
             let is_stale = match path.extension().and_then(OsStr::to_str) {
                 Some("lock") => is_unlocked(&path),
-                Some("new") => is_unlocked(&path) && is_stale_unnamed(&path, SystemTime::now()),
+                // The age first: the owner of a new file is about to lock it, and a probe would be in its way.
+                Some("new") => is_stale_unnamed(&path, SystemTime::now()) && is_unlocked(&path),
                 _ => false,
             };
             if is_stale {

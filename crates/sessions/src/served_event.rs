@@ -53,6 +53,8 @@ pub struct ServedEvent {
     pub outcome: Option<Outcome>,
     /// Error of a failed turn.
     pub error: Option<TurnError>,
+    /// Error of the comma command that the event was, if the command failed. Its output is the reply.
+    pub command_error: Option<String>,
     /// Reasons of messages that could not be delivered.
     pub delivery_errors: Vec<String>,
     /// The event had been accepted before; this is the result of the first submission.
@@ -70,6 +72,7 @@ impl ServedEvent {
             usage: None,
             outcome: None,
             error: None,
+            command_error: None,
             delivery_errors: Vec::new(),
             is_duplicate: false,
         }

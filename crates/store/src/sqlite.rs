@@ -103,11 +103,18 @@ pub struct SqliteOptions {
     /// Length of the log in pages from which it is checkpointed, which the writer waits for. Only the last state of
     /// each page is copied, so a longer log means fewer copies of pages that change often.
     pub wal_checkpoint_pages: u32,
+    /// Interval between checks of a log that is much longer than that, because another program reads the database. It is
+    /// truncated as soon as that program is done.
+    pub log_check_interval: Duration,
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { busy_timeout: schema::DEFAULT_BUSY_TIMEOUT, wal_checkpoint_pages: schema::DEFAULT_WAL_CHECKPOINT_PAGES }
+        Self {
+            busy_timeout: schema::DEFAULT_BUSY_TIMEOUT,
+            wal_checkpoint_pages: schema::DEFAULT_WAL_CHECKPOINT_PAGES,
+            log_check_interval: schema::DEFAULT_LOG_CHECK_INTERVAL,
+        }
     }
 }
 

@@ -3,5 +3,5 @@
 mod message;
 mod system;
 
-pub(crate) use message::{HeaderMode, can_request_skills, received_at, render_message};
+pub(crate) use message::{can_request_skills, render_prompt};
 pub(crate) use system::{SystemPromptBuilder, append_tools};

@@ -13,6 +13,7 @@ mod subagent;
 mod tape;
 mod typed_tool;
 pub mod web;
+mod work_slots;
 
 use std::sync::Arc;
 
@@ -41,6 +42,7 @@ pub struct ToolOptions {
 /// Creates all built-in tools.
 pub(crate) fn built_in_tools(options: &ToolOptions, skills: &SkillDirs) -> Vec<Arc<dyn Tool>> {
     let files = || options.files.clone();
+    let changes = fs::change_slots();
     let jobs = bash::JobRegistry::new(options.environment.clone()).with_file_limit(options.command_file_limit);
     let jobs = Arc::new(jobs);
     let tape = |tape| PermissionSet { tape, ..PermissionSet::none() };
@@ -55,8 +57,8 @@ pub(crate) fn built_in_tools(options: &ToolOptions, skills: &SkillDirs) -> Vec<A
         Arc::new(bash::output(&jobs).with_own_deadline().with_trusted_origin()),
         Arc::new(bash::kill(&jobs).with_trusted_origin()),
         Arc::new(fs::read(files()).with_read_only()),
-        Arc::new(fs::write(files()).with_trusted_origin()),
-        Arc::new(fs::edit(files()).with_trusted_origin()),
+        Arc::new(fs::write(files(), &changes).with_trusted_origin()),
+        Arc::new(fs::edit(files(), &changes).with_trusted_origin()),
         Arc::new(web::fetch(options.web.clone()).with_read_only()),
         Arc::new(tape::info().with_read_only().with_permissions(tape(TapeAccess::Read))),
         Arc::new(tape::search().with_read_only().with_permissions(tape(TapeAccess::Read))),

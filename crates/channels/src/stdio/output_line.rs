@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use capstan_hooks::InboundEvent;
 use capstan_hooks::contracts::ChannelReply;
-use capstan_protocol::{ErrorCode, OutboundKind, OutboundMessage, Outcome, RunId, SessionId, StreamEvent};
+use capstan_protocol::{ErrorCode, FailureCode, OutboundKind, OutboundMessage, Outcome, RunId, SessionId, StreamEvent};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -31,6 +31,26 @@ pub(super) struct OutcomeLine<'a> {
     run_id: Option<&'a RunId>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     duplicate: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<OutcomeError<'a>>,
+}
+
+/// Error of a failed turn, or of a comma command that failed.
+#[derive(Serialize)]
+struct OutcomeError<'a> {
+    code: FailureCode,
+    message: &'a str,
+}
+
+impl<'a> OutcomeError<'a> {
+    fn of_reply(reply: &'a ChannelReply) -> Option<Self> {
+        if let Outcome::Failed { notice, code } = &reply.outcome {
+            let code = code.clone().unwrap_or(ErrorCode::RunFailed.into());
+            return Some(Self { code, message: notice });
+        }
+        let message = reply.command_error.as_deref()?;
+        Some(Self { code: ErrorCode::CommandFailed.into(), message })
+    }
 }
 
 impl<'a> OutcomeLine<'a> {
@@ -47,6 +67,7 @@ impl<'a> OutcomeLine<'a> {
             outcome: reply.outcome.name(),
             run_id: reply.run_id.as_ref().or(folded_into),
             duplicate: reply.is_duplicate,
+            error: OutcomeError::of_reply(reply),
         }
     }
 }

@@ -87,6 +87,7 @@ impl StdioHarness {
             outcome,
             run_id: None,
             messages: Vec::new(),
+            command_error: None,
             is_duplicate: false,
         };
         self.stdio.reply(&reply).await
@@ -140,7 +141,7 @@ async fn c06_every_outcome_is_printed() {
     let outcomes = [
         (
             Outcome::Failed { notice: "no model".to_owned(), code: None },
-            json!({"outcome": "failed", "text": "no model"}),
+            json!({"outcome": "failed", "text": "no model", "error": {"code": "run-failed", "message": "no model"}}),
         ),
         (Outcome::Silent, json!({"outcome": "silent", "text": ""})),
         (Outcome::Dropped, json!({"outcome": "dropped", "text": ""})),
@@ -167,6 +168,7 @@ async fn x03_repeated_answer_is_marked_as_duplicate_and_names_its_run() {
         outcome: Outcome::Replied { text: "then".to_owned() },
         run_id: Some("run-1".into()),
         messages: vec![OutboundMessage::reply_to(&event, "s".into(), "then")],
+        command_error: None,
         is_duplicate: true,
         event,
     };
@@ -374,8 +376,15 @@ async fn x03_stalled_reader_does_not_delay_the_end_of_a_stopped_channel() {
     // The paused time must not pass before the thread of the writer has begun.
     is_writing.recv().unwrap();
     let outcome = Outcome::Replied { text: "unread".to_owned() };
-    let reply =
-        ChannelReply { event, session: "a".into(), outcome, run_id: None, messages: Vec::new(), is_duplicate: false };
+    let reply = ChannelReply {
+        event,
+        session: "a".into(),
+        outcome,
+        run_id: None,
+        messages: Vec::new(),
+        command_error: None,
+        is_duplicate: false,
+    };
     stdio.stop().await.unwrap();
     let start = tokio::time::Instant::now();
     for _ in 0..20 {

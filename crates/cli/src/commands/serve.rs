@@ -162,8 +162,75 @@ fn select_channels(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
 
-    use super::select_channels;
+    use async_trait::async_trait;
+    use capstan_channels::CliChannel;
+    use capstan_hooks::contracts::{Channel, ChannelCapabilities, ChannelError, Gateway};
+    use capstan_hooks::points::ProvideChannels;
+    use capstan_hooks::{BoxError, HookDeadlines, HookRegistrar, HookRuntime, Plugin, Registry};
+    use capstan_protocol::{ChannelName, OutboundMessage};
+
+    use super::{listening_channels, select_channels};
+
+    /// Channel with a name of the built-in terminal or another one.
+    struct NamedChannel(&'static str);
+
+    #[async_trait]
+    impl Channel for NamedChannel {
+        fn name(&self) -> ChannelName {
+            self.0.into()
+        }
+
+        fn capabilities(&self) -> ChannelCapabilities {
+            ChannelCapabilities::default()
+        }
+
+        async fn start(&self, _: Arc<dyn Gateway>) -> Result<(), ChannelError> {
+            Ok(())
+        }
+
+        async fn stop(&self) -> Result<(), ChannelError> {
+            Ok(())
+        }
+
+        async fn send(&self, _: &OutboundMessage) -> Result<(), ChannelError> {
+            Ok(())
+        }
+    }
+
+    /// Plugin that provides a channel.
+    struct ChannelPlugin {
+        name: &'static str,
+        channel: Arc<dyn Channel>,
+    }
+
+    impl Plugin for ChannelPlugin {
+        fn name(&self) -> &str {
+            self.name
+        }
+
+        fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
+            let channel = Arc::clone(&self.channel);
+            hooks.on_sync(ProvideChannels, move || Ok(Some(vec![Arc::clone(&channel)])));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn c02_a_channel_of_a_plugin_listens_in_place_of_the_built_in_terminal() {
+        let mut registry = Registry::new();
+        let terminal = Arc::new(CliChannel::unattended());
+        registry.register_builtin(&ChannelPlugin { name: "builtin", channel: terminal });
+        let listening = |registry: Registry| listening_channels(&HookRuntime::new(registry, HookDeadlines::default()));
+        registry.register(&ChannelPlugin { name: "feed", channel: Arc::new(NamedChannel("feed")) });
+        assert_eq!(listening(registry), [ChannelName::from("feed")]);
+
+        let mut registry = Registry::new();
+        registry.register_builtin(&ChannelPlugin { name: "builtin", channel: Arc::new(CliChannel::unattended()) });
+        registry.register(&ChannelPlugin { name: "desk", channel: Arc::new(NamedChannel("cli")) });
+        assert_eq!(listening(registry), [ChannelName::from("cli")]);
+    }
 
     fn select_names(requested: &[&str]) -> Result<Vec<String>, String> {
         let requested: Vec<String> = requested.iter().map(|name| (*name).to_owned()).collect();

@@ -7,9 +7,8 @@ use capstan_channels::CliChannel;
 use capstan_hooks::HookRuntime;
 use capstan_hooks::contracts::Channel;
 use capstan_hooks::points::ProvideChannels;
-use capstan_host::{Host, HostError, IncomingEvent, ServedEvent};
-use capstan_protocol::{ChannelName, ErrorCode, ExitClass, Outcome, truncate_bytes};
-use capstan_tape::{CommandEnd, CommandStatus};
+use capstan_host::{Host, IncomingEvent, ServedEvent};
+use capstan_protocol::{ChannelName, ErrorCode, ExitClass, Outcome};
 use capstan_turn::{RunError, TurnError};
 use serde_json::json;
 
@@ -17,8 +16,6 @@ use super::print_json;
 use super::signals::TerminationSignals;
 use crate::CommandError;
 
-/// Maximum length of a command's name in error messages, in bytes.
-const MAX_SHOWN_COMMAND_BYTES: usize = 80;
 /// Time a cancelled run gets to end.
 pub(super) const RUN_CANCEL_GRACE: Duration = Duration::from_secs(5);
 
@@ -35,53 +32,22 @@ pub(super) fn check_channel(hooks: &HookRuntime, name: &ChannelName) -> Result<(
     Err(CommandError::new(ErrorCode::ChannelElsewhere, message))
 }
 
-/// Result of a served event, and the comma command that failed in it.
-pub(super) struct ServedOutcome {
-    served: ServedEvent,
-    /// First word of a command that ran and failed.
-    failed_command: Option<String>,
-}
-
-impl From<ServedEvent> for ServedOutcome {
-    fn from(served: ServedEvent) -> Self {
-        Self { served, failed_command: None }
-    }
-}
-
-impl ServedOutcome {
-    /// Adds the result of the command that the event's run executed. A duplicate has the result of the first submission.
-    async fn read_command(host: &Host, served: ServedEvent) -> Result<Self, HostError> {
-        let end = match &served.run_id {
-            Some(run_id) => host.command_end(run_id).await?,
-            None => None,
-        };
-        let failed = end.filter(|end| end.status == CommandStatus::Error);
-        let first_word = |end: CommandEnd| end.raw.split_whitespace().next().unwrap_or_default().to_owned();
-        Ok(Self { failed_command: failed.map(first_word), served })
-    }
-
-    /// The error of a command that replied with its failure.
-    fn command_error(&self) -> Option<CommandError> {
-        let mut name = self.failed_command.clone().filter(|_| self.served.error.is_none())?;
-        truncate_bytes(&mut name, MAX_SHOWN_COMMAND_BYTES, "…");
-        Some(CommandError::new(ErrorCode::CommandFailed, format!("the command {name} failed")))
-    }
+/// Error of a comma command that replied with its failure.
+pub(super) fn command_error(served: &ServedEvent) -> Option<CommandError> {
+    let message = served.command_error.clone().filter(|_| served.error.is_none())?;
+    Some(CommandError::new(ErrorCode::CommandFailed, message))
 }
 
 /// Serves an event and stops the host.
 ///
 /// The first signal cancels the run and waits up to [`RUN_CANCEL_GRACE`] for its outcome to be recorded and its reply to be
 /// read. A second signal forces exit.
-pub(super) async fn serve_event(host: Host, event: impl Into<IncomingEvent>) -> Result<ServedOutcome, CommandError> {
+pub(super) async fn serve_event(host: Host, event: impl Into<IncomingEvent>) -> Result<ServedEvent, CommandError> {
     let mut signals = TerminationSignals::watch();
     let (running, event) = (host.clone(), event.into());
     let store = Arc::clone(host.tapes().store());
     let serving = async move {
-        let is_command = event.event.command_line().is_some();
-        let served = match host.serve(event).await {
-            Ok(served) if is_command => ServedOutcome::read_command(&host, served).await,
-            served => served.map(ServedOutcome::from),
-        };
+        let served = host.serve(event).await;
         match &served {
             // The waiting caller has been notified, and no other work is worth waiting for.
             Err(_) => host.abort().await?,
@@ -114,16 +80,14 @@ pub(super) enum PrintMode {
 /// Maps the outcome of an event to the result of the command. Fails if the event failed, now or when it was submitted
 /// before, or if its reply was not delivered.
 pub(super) fn finish_command(
-    outcome: impl Into<ServedOutcome>,
+    served: ServedEvent,
     notices: Vec<String>,
     print_mode: PrintMode,
 ) -> Result<(), CommandError> {
-    let outcome = outcome.into();
-    let command_error = outcome.command_error();
+    let command_error = command_error(&served);
     if print_mode == PrintMode::Json {
-        print_json(&outcome_to_json(&outcome, command_error.as_ref()))?;
+        print_json(&outcome_to_json(&served, command_error.as_ref()))?;
     }
-    let ServedOutcome { served, .. } = outcome;
     if let Some(error) = served.error {
         return Err(error.into());
     }
@@ -164,8 +128,7 @@ fn repeat_outcome(outcome: Option<Outcome>) -> Result<(), CommandError> {
     }
 }
 
-fn outcome_to_json(outcome: &ServedOutcome, command_error: Option<&CommandError>) -> serde_json::Value {
-    let served = &outcome.served;
+fn outcome_to_json(served: &ServedEvent, command_error: Option<&CommandError>) -> serde_json::Value {
     let mut object = json!({
         "session_id": served.session,
         "run_id": served.run_id,
@@ -199,10 +162,10 @@ mod tests {
     use capstan_host::ServedEvent;
     use capstan_protocol::{ErrorCode, Outcome};
 
-    use super::{PrintMode, ServedOutcome, finish_command, outcome_to_json};
+    use super::{PrintMode, finish_command, outcome_to_json};
 
     fn served_to_json(served: &ServedEvent) -> serde_json::Value {
-        outcome_to_json(&ServedOutcome::from(served.clone()), None)
+        outcome_to_json(served, None)
     }
 
     fn served_with_outcome(outcome: Outcome) -> ServedEvent {
@@ -214,6 +177,7 @@ mod tests {
             usage: None,
             outcome: Some(outcome),
             error: None,
+            command_error: None,
             delivery_errors: Vec::new(),
             is_duplicate: false,
         }
@@ -232,13 +196,13 @@ mod tests {
     #[test]
     fn a03_failed_command_fails_the_process_and_its_event_is_replied() {
         let served = served_with_outcome(Outcome::Replied { text: "[exited with code 1]".to_owned() });
-        let outcome = || ServedOutcome { served: served.clone(), failed_command: Some("false".to_owned()) };
-        let failure = finish_command(outcome(), Vec::new(), PrintMode::Nothing).unwrap_err();
+        let failed = ServedEvent { command_error: Some("the command false failed".to_owned()), ..served };
+        let failure = finish_command(failed.clone(), Vec::new(), PrintMode::Nothing).unwrap_err();
         assert_eq!(
             (failure.code.clone(), failure.message.as_str()),
             (ErrorCode::CommandFailed.into(), "the command false failed")
         );
-        let json = outcome_to_json(&outcome(), Some(&failure));
+        let json = outcome_to_json(&failed, Some(&failure));
         assert_eq!((&json["outcome"], &json["error"]["code"]), (&"replied".into(), &"command-failed".into()));
     }
 

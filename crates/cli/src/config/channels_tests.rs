@@ -74,3 +74,37 @@ fn c04_unknown_name_is_rejected_with_the_nearest_known_one() {
     assert_eq!(variable.load().unwrap().unknown_variables(), ["CAPSTAN_CHANNELS__STDIO__ADMISION"]);
     assert_eq!(variable.load().unwrap().unprovided_channels(&known), [""; 0]);
 }
+
+#[test]
+fn x06_untrusted_workspace_can_neither_delay_nor_drop_messages() {
+    let load = |user: &str, workspace: &str| {
+        let fixture = ConfigFixture::new().home(&format!("[channels.cli]\n{user}"));
+        fixture.workspace("capstan.toml", &format!("[channels.cli]\n{workspace}")).load()
+    };
+    for (user, workspace) in [
+        ("", "debounce_seconds = 0.1"),
+        ("", "debounce_seconds = 86400"),
+        ("debounce_seconds = 2", "debounce_seconds = 2.5"),
+        ("debounce_seconds = 2", "max_wait_seconds = 10.5"),
+        ("debounce_seconds = 2\nmax_wait_seconds = 3", "max_wait_seconds = 4"),
+        ("debounce_seconds = 2", "active_window_seconds = 60"),
+        ("debounce_seconds = 2\nactive_window_seconds = 50", "active_window_seconds = 60"),
+    ] {
+        let refused = load(user, workspace);
+        assert!(matches!(refused, Err(ConfigError::LimitRaised { .. })), "{user:?} {workspace}: {refused:?}");
+    }
+    let dropped = load("", "admission = 'drop'").unwrap_err();
+    assert!(matches!(&dropped, ConfigError::Untrusted { key, .. } if key == "channels.cli.admission"), "{dropped}");
+    for (user, workspace) in [
+        ("", "admission = 'steer'"),
+        ("admission = 'drop'", "admission = 'drop'"),
+        ("debounce_seconds = 2\nmax_wait_seconds = 3", "debounce_seconds = 1\nmax_wait_seconds = 3"),
+        ("debounce_seconds = 2\nactive_window_seconds = 50", "active_window_seconds = 40"),
+    ] {
+        assert!(load(user, workspace).is_ok(), "{user:?} {workspace}");
+    }
+    let variable = ConfigFixture::new().workspace(".env", "CAPSTAN_CHANNELS__CLI__DEBOUNCE_SECONDS=5").load();
+    assert!(matches!(variable, Err(ConfigError::LimitRaised { .. })));
+    let trusted = ConfigFixture::new().home("trust_workspace = true");
+    trusted.workspace("capstan.toml", "[channels.cli]\ndebounce_seconds = 5\nadmission = 'drop'").load().unwrap();
+}

@@ -88,9 +88,18 @@ fn x06_workspace_may_not_raise_waits_sizes_and_queues() {
         "session_wait_seconds = 61",
         "session_queue = 65",
         "stop_grace_seconds = 31",
+        "max_active_turns = 1001",
+        "delivery_stale_after = 86401",
+        "delivery_stale_after = 0",
     ] {
         let raised = ConfigFixture::new().workspace("capstan.toml", setting).load();
         assert!(matches!(raised, Err(ConfigError::LimitRaised { .. })), "{setting}");
     }
-    ConfigFixture::new().workspace("capstan.toml", "model_timeout_seconds = 299").load().unwrap();
+    let raised = ConfigFixture::new().home("max_active_turns = 5").workspace("capstan.toml", "max_active_turns = 6");
+    assert!(matches!(raised.load(), Err(ConfigError::LimitRaised { .. })));
+    for setting in ["model_timeout_seconds = 299", "max_active_turns = 1000", "delivery_stale_after = 86399"] {
+        ConfigFixture::new().workspace("capstan.toml", setting).load().unwrap();
+    }
+    let never = ConfigFixture::new().home("delivery_stale_after = 0");
+    never.workspace("capstan.toml", "delivery_stale_after = 0").load().unwrap();
 }

@@ -452,6 +452,14 @@ fn c01_failed_message_of_a_pipe_fails_the_command_after_the_rest_is_served() {
 }
 
 #[test]
+fn a03_failed_command_of_a_pipe_fails_the_chat_after_the_rest_is_served() {
+    let fixture = CliFixture::new();
+    let output = fixture.capstan_with_input(&["chat"], b",exit 3\n,echo after\n").failed("command-failed", 1);
+    assert!(output.stdout.ends_with("after\n"), "{output:?}");
+    assert!(output.stderr.contains("1 of 2 messages failed"), "{output:?}");
+}
+
+#[test]
 fn c01_invalid_model_and_reserved_session_are_rejected() {
     let fixture = CliFixture::new();
     fixture.capstan(&["chat", "--model", "nonsense"]).refused("usage", 2);

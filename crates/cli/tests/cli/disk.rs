@@ -321,7 +321,8 @@ fn x07_serve_ends_with_an_error_when_its_files_are_removed_or_replaced() {
             assert_eq!(stdio.send_and_recv(&hello(id))["outcome"], "replied");
         }
         manipulate(&fixture);
-        stdio.send_line(&hello(20));
+        // The host may have ended by itself.
+        let _ended = stdio.try_send_line(&hello(20));
         let output = stdio.wait_for_exit().failed("store-replaced", 4);
         assert!(!output.stdout.contains(r#""outcome""#), "nothing more was acknowledged: {output:?}");
     }

@@ -7,6 +7,7 @@ use crate::support::{
     wait_for_barrier,
 };
 use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply};
+use rusqlite::Connection;
 use serde_json::{Value, json};
 
 /// Id of a user who is neither root nor the one who runs the tests.
@@ -78,6 +79,24 @@ fn x01_locked_database_is_a_warning() {
     other_program.execute_batch("ROLLBACK").unwrap();
     let report = doctor_report(&fixture, 0);
     assert!(report["checks"].as_array().unwrap().iter().all(|check| check["check"] != "lock"), "{report}");
+}
+
+#[test]
+fn x02_long_log_is_a_warning_that_names_its_readers() {
+    let fixture = CliFixture::new();
+    fixture.capstan(&["run", "hello"]).data();
+    let [reader, writer] = [0; 2].map(|_| Connection::open(fixture.database()).unwrap());
+    reader.execute_batch("BEGIN; SELECT count(*) FROM tapes").unwrap();
+    writer.execute_batch("CREATE TABLE scratch (x); INSERT INTO scratch VALUES (zeroblob(70000000))").unwrap();
+    let report = doctor_report(&fixture, 0);
+    let log = find_check(&report, "log");
+    assert_eq!(
+        (&log["status"], &log["data"]["readers"][0]["process_id"]),
+        (&json!("warning"), &json!(std::process::id()))
+    );
+    assert!(log["data"]["log_bytes"].as_u64() > Some(70_000_000), "{log}");
+    let named = format!("the write-ahead log has 70 MB: the database is read by process {} (", std::process::id());
+    assert!(log["message"].as_str().unwrap().starts_with(&named), "{log}");
 }
 
 #[test]
@@ -272,6 +291,11 @@ fn x06_home_that_others_can_write_is_refused_and_made_private() {
         assert!(refused.stderr.contains("other users may write it"), "{refused:?}");
     }
     set_mode("", 0o777);
+    for command in [&["trust"][..], &["trust", "--list"], &["untrust"]] {
+        fixture.capstan(command).refused("home-insecure", 3);
+    }
+    assert!(!fixture.home().join("trust.json").exists(), "nothing was written");
+    set_mode("", 0o777);
     set_mode("capstan.db", 0o644);
     assert_status(&doctor_report(&fixture, 1), "home", "problem");
     let output = fixture.capstan(&["doctor", "--repair"]).data();
@@ -305,20 +329,34 @@ fn x06_home_and_settings_of_another_user_are_refused() {
 }
 
 #[test]
-fn x06_files_of_a_home_are_private_whatever_the_umask() {
+fn x06_every_file_is_private_whatever_the_umask() {
     for store in ["sqlite", "jsonl"] {
         let fixture = CliFixture::new().set("CAPSTAN_TAPE_STORE", store);
-        let run = fixture.command(&["run", "hello"]);
-        let mut shell = std::process::Command::new("sh");
-        shell.args(["-c", "umask 0; exec \"$0\" \"$@\""]).arg(run.get_program()).args(run.get_args());
-        shell.envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        assert!(shell.current_dir(fixture.workspace()).output().unwrap().status.success());
-        let mut folders = vec![fixture.home()];
-        while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
-                let (path, metadata) = (entry.path(), entry.metadata().unwrap());
-                assert_eq!(metadata.permissions().mode() & 0o077, 0, "{}", path.display());
-                folders.extend(metadata.is_dir().then_some(path));
+        let backup = fixture.path("backup.db");
+        for command in [
+            &["run", "hello"][..],
+            &["run", ",bash 'seq 20000'"],
+            &["trust"],
+            &["store", "backup", &backup],
+            &["store", "restore", &backup, "--yes"],
+            &["run", "again"],
+            &["doctor", "--repair"],
+        ] {
+            let run = fixture.command(command);
+            let mut shell = std::process::Command::new("sh");
+            shell.args(["-c", "umask 0; exec \"$0\" \"$@\""]).arg(run.get_program()).args(run.get_args());
+            shell.envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            let output = shell.current_dir(fixture.workspace()).output().unwrap();
+            assert!(output.status.success(), "{command:?}: {output:?}");
+        }
+        let mut paths: Vec<_> = std::fs::read_dir(fixture.root()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        paths.retain(|path| *path != fixture.workspace());
+        assert!(paths.len() > 1, "the home, and the backup");
+        while let Some(path) = paths.pop() {
+            let metadata = path.symlink_metadata().unwrap();
+            assert_eq!(metadata.permissions().mode() & 0o077, 0, "{}", path.display());
+            if metadata.is_dir() {
+                paths.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Limits of the machine: open files, and the process table of a container.
 
 use std::collections::BTreeSet;
+use std::io::Read as _;
 use std::process::Command;
 
 use crate::support::{CliFixture, StdioServer, wait_for_barrier};
@@ -132,6 +133,51 @@ fn only_child(process: u32) -> u32 {
     children.trim().parse().unwrap_or_else(|_| panic!("one child: {children}"))
 }
 
+/// The server as process 1 of a container.
+fn container_command(fixture: &CliFixture) -> Command {
+    let host = fixture.command(&["serve", "--channel", "stdio"]);
+    // `--mount-proc` needs a root that is a mount point, which that of a chroot is not.
+    let mount_proc = r#"mount --make-private /proc && mount -t proc proc /proc && exec "$@""#;
+    let unshare = ["--pid", "--fork", "--mount", "--propagation", "unchanged", "sh", "-c", mount_proc, "sh"];
+    let mut container = other_program("unshare", &fixture.command(&unshare));
+    container.arg(host.get_program()).args(host.get_args());
+    container
+}
+
+/// Process 1 of the container that a process or its only descendants run.
+fn process_one_below(mut process: u32) -> u32 {
+    loop {
+        process = only_child(process);
+        let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("its status");
+        let ids = status.lines().find(|line| line.starts_with("NSpid:")).expect("its ids");
+        if ids.split_whitespace().count() > 2 {
+            return process;
+        }
+    }
+}
+
+#[test]
+fn x05_process_one_at_a_terminal_forwards_a_hangup() {
+    let fixture = CliFixture::new();
+    let container = container_command(&fixture);
+    let words = std::iter::once(container.get_program()).chain(container.get_args());
+    let words: Vec<String> = words.map(|word| format!("'{}'", word.to_str().expect("UTF-8"))).collect();
+    let mut script = other_program("script", &fixture.command(&["-qefc", &words.join(" "), "/dev/null"]));
+    let mut script = script.stdin(std::process::Stdio::piped()).spawn().expect("a terminal");
+    let (mut output, mut seen) = (script.stdout.take().expect("a pipe"), Vec::new());
+    while !String::from_utf8_lossy(&seen).contains("ready") {
+        let mut bytes = [0; 512];
+        let count = output.read(&mut bytes).expect("the output of the terminal");
+        assert!(count > 0, "{:?}", String::from_utf8_lossy(&seen));
+        seen.extend_from_slice(&bytes[..count]);
+    }
+    // A terminal that is closed sends it to the leader of the session only, which is process 1 in a container.
+    capstan_testing::send_signal(process_one_below(script.id()), "HUP");
+    output.read_to_end(&mut seen).expect("the output of the terminal");
+    assert_eq!(script.wait().expect("it ends").code(), Some(0));
+    assert!(String::from_utf8_lossy(&seen).contains("stopping:"), "{:?}", String::from_utf8_lossy(&seen));
+}
+
 #[test]
 fn x05_process_one_of_a_container_reaps_orphans_and_forwards_signals() {
     let commands = [
@@ -150,12 +196,7 @@ fn x05_process_one_of_a_container_reaps_orphans_and_forwards_signals() {
         ScriptedReply::tool_calls([(format!("call_{number}"), "bash".to_owned(), json!({"cmd": command}))])
     });
     let fixture = CliFixture::with_model(&model);
-    let host = fixture.command(&["serve", "--channel", "stdio"]);
-    // `--mount-proc` needs a root that is a mount point, which that of a chroot is not.
-    let mount_proc = r#"mount --make-private /proc && mount -t proc proc /proc && exec "$@""#;
-    let unshare = ["--pid", "--fork", "--mount", "--propagation", "unchanged", "sh", "-c", mount_proc, "sh"];
-    let mut container = other_program("unshare", &fixture.command(&unshare));
-    container.arg(host.get_program()).args(host.get_args());
+    let container = container_command(&fixture);
     let mut server = StdioServer::with_command(container);
     let mut ask = |text: &str| server.send_and_recv(&json!({"session": "s", "text": text}))["text"].clone();
     assert_eq!(ask("leave orphans"), "left");

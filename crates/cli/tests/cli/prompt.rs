@@ -227,3 +227,19 @@ fn x06_config_show_does_not_print_control_characters_of_a_workspace() {
     let refused = fixture.capstan(&["config", "show"]).refused("config-invalid", 3);
     assert!(!refused.stderr.contains('\u{1b}') && refused.stderr.contains("control characters"), "{}", refused.stderr);
 }
+
+#[test]
+fn x06_path_of_an_untrusted_workspace_hides_nothing_of_the_notice() {
+    let fixture = CliFixture::new();
+    let workspace = fixture.path("we\u{1b}]x\u{202e}b");
+    std::fs::create_dir(&workspace).unwrap();
+    std::fs::write(std::path::Path::new(&workspace).join("AGENTS.md"), "Speak softly.").unwrap();
+    let untrusted = fixture.capstan(&["run", "hello", "-w", &workspace]).succeeded();
+    assert!(untrusted.stderr.contains("/we\\x1b]x\\u{202e}b"), "{}", untrusted.stderr);
+    let screen = TerminalSession::open(&fixture.command(&["run", "hello", "-w", &workspace]), 120, 30);
+    let shown = screen.wait_for("Trust it? [y/N]");
+    assert!(shown.contains("/we\\x1b]x\\u{202e}b has AGENTS.md."), "{shown}");
+    screen.send("n");
+    screen.send(ENTER);
+    assert_eq!(screen.wait_for_exit(), Some(0));
+}

@@ -181,6 +181,28 @@ fn c06_failed_turn_replies_with_its_notice_and_is_logged() {
 }
 
 #[test]
+fn a03_c06_failed_command_and_failed_turn_have_an_error_with_a_code() {
+    let fixture = CliFixture::new();
+    let mut stdio = StdioServer::start(&fixture);
+    let line = json!({"id": 1, "session": "s", "text": ",bash 'exit 3'", "event_id": "e-1"});
+    let failed = stdio.send_and_recv(&line);
+    let error = json!({"code": "command-failed", "message": "the command bash failed"});
+    assert_eq!((&failed["outcome"], &failed["error"]), (&json!("replied"), &error));
+    let mut expected = failed.clone();
+    expected["duplicate"] = json!(true);
+    assert_eq!(stdio.send_and_recv(&line), expected);
+    assert_eq!(stdio.send_and_recv(&stdio_request(2, "s", ",bash 'echo fine'")).get("error"), None);
+    let turn = stdio.send_and_recv(&stdio_request(3, "s", ",fs.read 'open"));
+    assert_eq!(turn["outcome"], "failed");
+    assert_eq!(turn["error"], json!({"code": "command-invalid", "message": turn["text"]}));
+    assert_eq!(stdio.close().succeeded().stdout, "");
+
+    let mut stdio = StdioServer::start(&fixture);
+    assert_eq!(stdio.send_and_recv(&line), expected);
+    assert_eq!(stdio.close().succeeded().stdout, "");
+}
+
+#[test]
 fn c06_end_of_input_waits_for_running_turns() {
     let barrier = ReplyBarrier::new();
     let server = ScriptedModel::start_blocking(vec![ScriptedReply::text("one two").with_barrier(&barrier)]);

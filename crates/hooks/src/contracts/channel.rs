@@ -227,6 +227,8 @@ pub struct ChannelReply {
     pub run_id: Option<RunId>,
     /// Messages to be sent, in order. The outcome of a reply has their texts too.
     pub messages: Vec<OutboundMessage>,
+    /// Error of the comma command that the event was, if the command failed. Its output is the reply.
+    pub command_error: Option<String>,
     /// The event was accepted before; the outcome is the earlier one.
     pub is_duplicate: bool,
 }

@@ -44,6 +44,7 @@ pub struct TestHostBuilder {
     has_builtin: bool,
     has_terminal: bool,
     allows_load_failures: bool,
+    has_message_headers: bool,
 }
 
 impl TestHostBuilder {
@@ -68,6 +69,7 @@ impl TestHostBuilder {
             has_builtin: true,
             has_terminal: true,
             allows_load_failures: false,
+            has_message_headers: false,
         }
     }
 
@@ -164,6 +166,12 @@ impl TestHostBuilder {
         self
     }
 
+    /// Begins each message with its origin, as in production.
+    pub fn with_message_headers(mut self) -> Self {
+        self.has_message_headers = true;
+        self
+    }
+
     /// Starts the host even if a plugin does not load.
     pub fn allow_load_failures(mut self) -> Self {
         self.allows_load_failures = true;
@@ -203,9 +211,10 @@ impl TestHostBuilder {
         let loop_options =
             LoopOptions { max_steps: self.options.limits.max_steps, default_model: Some(self.options.model.clone()) };
         let (providers, has_agent) = (self.providers.clone(), self.agent_plugin.is_none());
+        let has_headers = self.has_message_headers;
         ClosurePlugin::new("builtin", move |hooks| {
             crate::builtin::register(hooks);
-            let agent_options = AgentOptions { message_context: false, ..AgentOptions::default() };
+            let agent_options = AgentOptions { message_context: has_headers, ..AgentOptions::default() };
             if has_agent {
                 capstan_agent::register(hooks, loop_options.clone(), agent_options);
             } else {

@@ -5,10 +5,18 @@ use capstan_protocol::ToolCall;
 use serde_json::Value;
 
 use crate::frame_decoder::WireFrame;
+use crate::json_weight;
 use crate::provider_error::ResponseFault;
 
 /// Maximum number of tool calls in a response; more are the output of a broken model.
 pub(crate) const MAX_REPLY_CALLS: usize = 1_000;
+
+/// Maximum size of the tool calls and the reasoning data of a response, which are held until it ends: several times what
+/// the host accepts of a reply.
+pub(crate) const MAX_HELD_BYTES: usize = 16 << 20;
+
+/// Maximum memory of a parsed frame.
+const MAX_FRAME_MEMORY_BYTES: usize = 256 << 20;
 
 /// Decodes one response, frame by frame.
 pub(crate) trait ResponseReader: Send {
@@ -17,6 +25,9 @@ pub(crate) trait ResponseReader: Send {
 
     /// Number of tool calls that have started. Calls are emitted when complete, but a started call counts as output.
     fn call_count(&self) -> usize;
+
+    /// Size of what was read and is emitted only at the end: tool calls, and reasoning data that goes back to the provider.
+    fn held_bytes(&self) -> usize;
 
     /// True once the response named the reason for its end. Only token counts may follow.
     fn has_stop_reason(&self) -> bool;
@@ -29,9 +40,9 @@ pub(crate) trait ResponseReader: Send {
 /// Effect of a frame on the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrameProgress {
-    /// Keep-alive, or a frame whose content is empty.
+    /// Keep-alive, or a frame that adds nothing to the response.
     KeepAlive,
-    /// More frames follow.
+    /// The frame adds something to the response, and more frames follow.
     More,
     /// The response is complete.
     Complete,
@@ -73,6 +84,9 @@ impl StopReason {
 
 /// Parses a frame as JSON.
 pub(super) fn parse_json(data: &str) -> Result<Value, ResponseFault> {
+    if json_weight::exceeds_memory(data, MAX_FRAME_MEMORY_BYTES) {
+        return Err(ResponseFault::Malformed("an event has too many values"));
+    }
     let parsed = serde_json::from_str(data).or_else(|_| serde_json::from_str(&replace_lone_surrogates(data)));
     parsed.map_err(|_| ResponseFault::Malformed("a frame is not JSON"))
 }

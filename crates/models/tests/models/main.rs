@@ -2,6 +2,7 @@
 
 mod common;
 mod keys;
+mod limits;
 mod openai;
 mod provider_rules;
 mod providers;

@@ -165,6 +165,7 @@ impl MethodHandler for ToolsRefuseCommand {
         let CommandRefusalCall { raw, reason } = call;
         let status = CommandStatus::Error;
         let end = CommandEnd { raw, name: None, status, elapsed_ms: None, output: Some(reason) };
+        run.progress().command_error = end.error_message();
         run.append(TapeEvent::Command(end).into());
         Ok(())
     }
@@ -231,6 +232,7 @@ impl Drop for CommandGuard<'_> {
             elapsed_ms: Some(u64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(u64::MAX)),
             output: self.output.as_ref().map(ToolOutput::text),
         };
+        self.tools.0.progress().command_error = end.error_message();
         let effectful_tool = self.tools.effectful_tool_name(self.name.as_str());
         self.tools.0.append_atomic(Vec::new(), vec![TapeEvent::Command(end).into()], effectful_tool);
     }

@@ -91,6 +91,8 @@ pub(crate) struct RunProgressState {
     pub(crate) is_in_grace: bool,
     /// The binding's runner was started. Otherwise a plugin takes its place.
     pub(crate) runner_started: bool,
+    /// Error of the comma command of the run, if the command failed.
+    pub(crate) command_error: Option<String>,
     /// Number of model calls so far.
     pub(crate) model_calls: u32,
     /// Calls that have begun and not ended.

@@ -442,12 +442,13 @@ impl FinishedTurn {
         adopted_elsewhere: &[EventKey],
     ) -> (Vec<EventDelivery>, Vec<AcceptedEvent>) {
         let TurnReport { result, run, .. } = self.report;
-        let report = |RunReport { run_id, usage, active_guard, .. }| {
+        let report = |RunReport { run_id, usage, command_error, active_guard, .. }| {
             // The end of the run is committed.
             drop(active_guard);
-            (run_id, usage)
+            (run_id, (usage, command_error))
         };
-        let (run_id, usage) = run.map(report).unzip();
+        let (run_id, of_run) = run.map(report).unzip();
+        let (usage, command_error) = of_run.unwrap_or_default();
         let (output, error) = match result {
             Ok(output) => (output, None),
             Err(error) => (String::new(), Some(error)),
@@ -465,8 +466,9 @@ impl FinishedTurn {
         let served = ServedEvent {
             run_id,
             output,
-            usage: usage.flatten(),
+            usage,
             outcome: Some(outcome.clone()),
+            command_error: command_error.filter(|_| error.is_none()),
             error,
             ..ServedEvent::in_flight(lead.session.clone())
         };

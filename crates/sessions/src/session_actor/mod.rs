@@ -44,6 +44,8 @@ use crate::lease::LeaseClaim;
 
 /// Delay before another attempt to recover the events of a session.
 const RECOVERY_RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Maximum number of recoveries of a session that fail in a row, before its events are left to the next sweep.
+const MAX_FAILED_RECOVERIES: u32 = 5;
 
 /// Maximum number of commands that run concurrently with a turn.
 const MAX_CONCURRENT_COMMANDS: usize = 8;
@@ -64,6 +66,8 @@ struct SessionActor {
     is_recovered: bool,
     /// Recovery was requested, and takes place even if there is no turn.
     needs_recovery: bool,
+    /// Recoveries that failed since the last successful one.
+    failed_recoveries: u32,
     /// A turn is running, or waits for the lease.
     is_in_turn: bool,
     /// Commands that run concurrently with the turn.
@@ -296,6 +300,7 @@ impl SessionActor {
         self.needs_recovery = false;
         match self.pool.recovery.recover_session(&self.tape, fence).await {
             Ok(mut batches) => {
+                self.failed_recoveries = 0;
                 // There may be fewer slots than events. The last events get them first, because the first ones leave the
                 // queue soon.
                 let last_first = batches.iter_mut().flatten().rev();
@@ -311,9 +316,11 @@ impl SessionActor {
                 let was_fenced = matches!(error, StoreError::Fenced { .. });
                 if was_fenced {
                     self.fence = None;
+                } else {
+                    self.failed_recoveries = self.failed_recoveries.saturating_add(1);
                 }
                 // After a permanent failure the session serves its other events, and the next sweep tries again.
-                if was_fenced || error.is_transient() {
+                if was_fenced || (error.is_transient() && self.may_retry_recovery()) {
                     self.is_recovered = false;
                     self.needs_recovery = true;
                     if !was_fenced {
@@ -324,6 +331,12 @@ impl SessionActor {
                 }
             }
         }
+    }
+
+    /// Returns true while a failed recovery is repeated here. Without a sweep, the callers of lost turns depend on it.
+    fn may_retry_recovery(&self) -> bool {
+        let has_sweeps = self.pool.is_sweeping.load(Ordering::SeqCst);
+        self.failed_recoveries < MAX_FAILED_RECOVERIES || !(has_sweeps || self.pool.recovery.unserved_events.is_empty())
     }
 
     /// Waits before another attempt to recover the session, or until the host stops.

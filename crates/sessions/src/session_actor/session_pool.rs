@@ -65,6 +65,7 @@ impl SessionPool {
                 // was free, so no process died while it held the lease.
                 is_recovered: self.is_sweeping.load(Ordering::SeqCst),
                 needs_recovery: false,
+                failed_recoveries: 0,
                 is_in_turn: false,
                 concurrent_commands: JoinSet::new(),
                 close_order: Arc::default(),

@@ -25,6 +25,8 @@ const APPLICATION_ID: i32 = 0x4350_5354;
 pub(super) const DEFAULT_BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Default length of the log at which it is checkpointed: 16 MB.
 pub(super) const DEFAULT_WAL_CHECKPOINT_PAGES: u32 = 4000;
+/// Default interval between checks of a long log.
+pub(super) const DEFAULT_LOG_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// Size of a page, the default of `SQLite`.
 const PAGE_BYTES: u64 = 4096;
 /// Page cache of the writer. A transaction of many batches that does not fit is written twice.

@@ -40,8 +40,6 @@ const WRITE_QUEUE_CAPACITY: usize = 1024;
 /// Maximum number of batches in a transaction, which bounds the latency of each.
 const MAX_GROUP_BATCHES: usize = 256;
 
-/// Interval of the checks of a long log.
-const LOG_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// Ratio of a long log to the length at which it is checkpointed.
 const LOG_GROWTH_FACTOR: u64 = 2;
 
@@ -147,6 +145,8 @@ fn run_writer(connection: &Connection, path: &Path, wal: WalSyncer, options: Sql
     let busy_timeout = options.busy_timeout;
     let mut committer = GroupCommitter { connection, statements, path, cache: RowCache::default(), wal, busy_timeout };
     let mut log_limiter = LogLimiter::new(path, options);
+    // Another process may have left a long log beside a reader.
+    log_limiter.schedule_check();
     loop {
         let deadlines = [committer.wal.sync_deadline(), log_limiter.check_at];
         let mut next = match queue.next_job(deadlines.into_iter().flatten().min()) {
@@ -187,6 +187,7 @@ struct LogLimiter {
     log: PathBuf,
     max_bytes: u64,
     busy_timeout: Duration,
+    interval: Duration,
     /// Time of the next check; `None` while the log is short.
     check_at: Option<Instant>,
 }
@@ -194,13 +195,14 @@ struct LogLimiter {
 impl LogLimiter {
     fn new(database: &Path, options: SqliteOptions) -> Self {
         let (max_bytes, busy_timeout) = (schema::max_idle_log_bytes(options), options.busy_timeout);
-        Self { log: sidecar(database, "-wal"), max_bytes, busy_timeout, check_at: None }
+        let interval = options.log_check_interval;
+        Self { log: sidecar(database, "-wal"), max_bytes, busy_timeout, interval, check_at: None }
     }
 
     /// Schedules a check if the log is much longer than the length at which it is checkpointed.
     fn schedule_check(&mut self) {
         if self.check_at.is_none() && self.log_bytes() > self.max_bytes * LOG_GROWTH_FACTOR {
-            self.check_at = Some(Instant::now() + LOG_CHECK_INTERVAL);
+            self.check_at = Some(Instant::now() + self.interval);
         }
     }
 

@@ -1,10 +1,11 @@
 //! File of a SQLite store: creation, reopening, rejection and integrity checks.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::support::{all, ids, messages, name, texts};
 use capstan_protocol::{EntryId, EventKey, Outcome, Timestamp, WorkspaceId};
-use capstan_store::SqliteStore;
+use capstan_store::{SqliteOptions, SqliteStore};
 use capstan_tape::{
     Batch, BlobStore as _, EntryRef, Fact, Fence, InboxStore as _, JournalStore as _, KeyValueStore as _,
     LeaseStore as _, StoreError, TapeRepository, TapeSlice, blob_hash,
@@ -286,4 +287,50 @@ async fn x01_database_behind_a_symbolic_link_is_written_and_synced() {
     store.commit(messages(&name("t"), &["hello"])).await.unwrap();
     drop(store);
     assert_eq!(texts(&all(&SqliteStore::open(&file).unwrap(), &name("t")).await), ["hello"]);
+}
+
+/// Reader that keeps the log, which then grows far beyond the length of a checkpoint.
+fn grow_log_beside_reader(path: &Path) -> Connection {
+    let [reader, writer] = [Connection::open(path).unwrap(), Connection::open(path).unwrap()];
+    reader.execute_batch("BEGIN; SELECT count(*) FROM tapes").unwrap();
+    writer.execute_batch("CREATE TABLE scratch (x); INSERT INTO scratch VALUES (zeroblob(1000000))").unwrap();
+    reader
+}
+
+fn log_bytes(path: &Path) -> u64 {
+    path.with_extension("db-wal").metadata().map_or(0, |log| log.len())
+}
+
+fn short_log_options() -> SqliteOptions {
+    let log_check_interval = Duration::from_millis(20);
+    SqliteOptions { wal_checkpoint_pages: 8, log_check_interval, ..SqliteOptions::default() }
+}
+
+async fn wait_for_short_log(path: &Path) {
+    while log_bytes(path) > 100_000 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn x02_log_that_grew_beside_a_reader_is_truncated_when_the_reader_leaves() {
+    let (_directory, path) = temp_database();
+    let store = SqliteStore::open_with(&path, short_log_options()).unwrap();
+    let reader = grow_log_beside_reader(&path);
+    store.commit(messages(&name("t"), &["beside the reader"])).await.unwrap();
+    assert!(log_bytes(&path) > 1_000_000);
+    drop(reader);
+    // No further commit: the host is idle.
+    wait_for_short_log(&path).await;
+}
+
+#[tokio::test]
+async fn x02_log_that_was_long_at_the_start_is_truncated_without_a_commit() {
+    let (_directory, path) = temp_database();
+    drop(SqliteStore::open(&path).unwrap());
+    let reader = grow_log_beside_reader(&path);
+    let _store = SqliteStore::open_with(&path, short_log_options()).unwrap();
+    assert!(log_bytes(&path) > 1_000_000, "the reader keeps it");
+    drop(reader);
+    wait_for_short_log(&path).await;
 }

@@ -1,7 +1,12 @@
 //! Data of the events of a run: model calls, commands, handoffs, dispatched messages, the agent's loop.
 
-use capstan_protocol::{BlobHash, ChannelName, ChatId, JsonObject, ModelId, OutboundKind, PluginName, ToolName, Usage};
+use capstan_protocol::{
+    BlobHash, ChannelName, ChatId, JsonObject, ModelId, OutboundKind, PluginName, ToolName, Usage, truncate_bytes,
+};
 use serde::{Deserialize, Serialize};
+
+/// Maximum length of a command's name in an error message, in bytes.
+const MAX_COMMAND_NAME_BYTES: usize = 80;
 
 /// A request to a model, with hashes in place of content, which is stored as blobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,6 +89,15 @@ pub struct CommandEnd {
     /// Text of the output; `None` if the command was cancelled.
     #[serde(default)]
     pub output: Option<String>,
+}
+
+impl CommandEnd {
+    /// Error message of a command that failed or was refused. It names the first word of the line.
+    pub fn error_message(&self) -> Option<String> {
+        let mut name = self.raw.split_whitespace().next().unwrap_or_default().to_owned();
+        truncate_bytes(&mut name, MAX_COMMAND_NAME_BYTES, "…");
+        (self.status == CommandStatus::Error).then(|| format!("the command {name} failed"))
+    }
 }
 
 /// Result of a comma command.

@@ -251,3 +251,11 @@ async fn a04_command_has_its_own_soft_limit_of_open_files() {
     let (output, is_error) = bash.run("ulimit -Sn; echo \"$0 $1\"").await;
     assert_eq!((output.as_str(), is_error), ("77\nbash", false));
 }
+
+#[tokio::test]
+async fn x06_list_of_jobs_hides_nothing_of_a_command() {
+    let bash = BashFixture::new();
+    bash.spawn("s", "true #\u{1b}]\ntrue\u{202e}x");
+    let listed = bash.0.list(&"s".into());
+    assert!(listed.ends_with(r": true #\x1b]\ntrue\u{202e}x"), "{listed}");
+}

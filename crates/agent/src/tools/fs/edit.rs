@@ -42,28 +42,31 @@ pub(super) fn edit_file(context: FileToolContext<'_>, arguments: &FileEditArgs) 
         )));
     }
     let text = String::from_utf8(bytes).map_err(|_| ToolError::new(format!("{path} is not UTF-8 text")))?;
-    let edited = EditResult::apply(&text, arguments, MAX_EDIT_FILE_BYTES)
+    let replacement = TextReplacement::find(&text, arguments, MAX_EDIT_FILE_BYTES)
         .map_err(|reason| ToolError::new(format!("{path}: {reason}")))?;
-    target.write_locked(&lock, edited.text.as_bytes()).map_err(failed)?;
-    let count_note = match edited.positions.len() {
+    target.write_locked(&lock, replacement.apply(&text).as_bytes()).map_err(failed)?;
+    let TextReplacement { old, new, count, .. } = &replacement;
+    let count_note = match count {
         1 => String::new(),
         count => format!(" in {count} places"),
     };
-    let diff = EditDiff { text: &text, old: &edited.old, new: &edited.new, secrets: context.secrets };
-    Ok(ToolOutput::ok(format!("edited {path}{count_note}\n{}", diff.render(&edited.positions))))
+    let diff = EditDiff { text: &text, old, new, secrets: context.secrets };
+    Ok(ToolOutput::ok(format!("edited {path}{count_note}\n{}", diff.render(*count))))
 }
 
-/// Text after an edit.
-struct EditResult {
-    text: String,
+/// Replacement of a text in a file. Its positions are found again when they are needed: there may be millions.
+struct TextReplacement {
     old: String,
     new: String,
-    /// Offsets of the old text.
-    positions: Vec<usize>,
+    /// Number of occurrences of the old text.
+    count: usize,
+    /// Length of the file with the new text.
+    edited_len: usize,
 }
 
-impl EditResult {
-    fn apply(text: &str, edit: &FileEditArgs, max_bytes: u64) -> Result<Self, String> {
+impl TextReplacement {
+    /// Finds what an edit replaces, if it may be replaced.
+    fn find(text: &str, edit: &FileEditArgs, max_bytes: u64) -> Result<Self, String> {
         if edit.old.is_empty() {
             return Err("the text to replace is empty; fs.write writes a whole file".to_owned());
         }
@@ -79,19 +82,32 @@ impl EditResult {
         {
             (old, new) = (old.replace('\n', "\r\n"), new.replace('\n', "\r\n"));
         }
-        let positions: Vec<usize> = text.match_indices(&old).map(|(position, _)| position).collect();
-        match positions.len() {
+        let count = text.matches(&old).count();
+        match count {
             0 => Err("the text to replace was not found; read the file again and copy the text exactly".to_owned()),
             1 => Ok(()),
             _ if edit.replace_all => Ok(()),
             count => Err(format!("the text to replace occurs {count} times; include more context, or set replace_all")),
         }?;
         // Checked before the text is built: many occurrences and a long replacement can exceed the memory.
-        let removed = positions.len() as u128 * old.len() as u128;
-        let added = positions.len() as u128 * new.len() as u128;
-        if text.len() as u128 - removed + added > u128::from(max_bytes) {
-            return Err(format!("the edited file would be larger than the {max_bytes} bytes allowed"));
+        let removed = count as u128 * old.len() as u128;
+        let edited_len = text.len() as u128 - removed + count as u128 * new.len() as u128;
+        match usize::try_from(edited_len) {
+            Ok(len) if len as u64 <= max_bytes => Ok(Self { old, new, count, edited_len: len }),
+            _ => Err(format!("the edited file would be larger than the {max_bytes} bytes allowed")),
         }
-        Ok(Self { text: text.replace(&old, &new), old, new, positions })
+    }
+
+    /// Builds the text with the replacement.
+    fn apply(&self, text: &str) -> String {
+        let mut edited = String::with_capacity(self.edited_len);
+        let mut copied_to = 0;
+        for (position, found) in text.match_indices(&self.old) {
+            edited.push_str(&text[copied_to..position]);
+            edited.push_str(&self.new);
+            copied_to = position + found.len();
+        }
+        edited.push_str(&text[copied_to..]);
+        edited
     }
 }

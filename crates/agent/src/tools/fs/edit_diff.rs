@@ -28,12 +28,10 @@ struct EditHunk {
 }
 
 impl EditDiff<'_> {
-    /// Renders the changes at these offsets.
-    pub(super) fn render(&self, positions: &[usize]) -> String {
+    /// Renders the first of this number of changes.
+    pub(super) fn render(&self, change_count: usize) -> String {
         let mut lines = Vec::new();
-        // Changes that touch a common line are one hunk: each line is shown once, with all its changes.
-        let shares_line = |first: &usize, second: &usize| !self.text[first + self.old.len()..*second].contains('\n');
-        let mut hunks = positions.chunk_by(shares_line).filter_map(|changes| self.hunk(changes)).peekable();
+        let mut hunks = self.hunks().peekable();
         let (mut shown_changes, mut context_start) = (0, 0);
         for _ in 0..MAX_SHOWN_CHANGES {
             let Some(hunk) = hunks.next() else { break };
@@ -42,18 +40,29 @@ impl EditDiff<'_> {
             context_start = self.push_hunk(&hunk, context_start, context_end, &mut lines);
             shown_changes += hunk.change_count;
         }
-        if positions.len() > shown_changes {
-            lines.push(format!("[{} more changes]", positions.len() - shown_changes));
+        if change_count > shown_changes {
+            lines.push(format!("[{} more changes]", change_count - shown_changes));
         }
         lines.join("\n")
     }
 
-    fn hunk(&self, changes: &[usize]) -> Option<EditHunk> {
-        let (first, end) = (*changes.first()?, changes.last()? + self.old.len());
-        let start = self.text[..first].rfind('\n').map_or(0, |line_end| line_end + 1);
-        let rest = &self.text[end..];
-        let end = if self.old.ends_with('\n') { end } else { end + rest.find('\n').map_or(rest.len(), |at| at + 1) };
-        Some(EditHunk { change_count: changes.len(), start, end })
+    /// Finds the hunks one by one. Changes that touch a common line are one hunk: each line is shown once, with all its
+    /// changes.
+    fn hunks(&self) -> impl Iterator<Item = EditHunk> {
+        let end_of = |position: usize| position + self.old.len();
+        let mut positions = self.text.match_indices(self.old).map(|(position, _)| position).peekable();
+        std::iter::from_fn(move || {
+            let first = positions.next()?;
+            let (mut last, mut change_count) = (first, 1);
+            while let Some(next) = positions.next_if(|next| !self.text[end_of(last)..*next].contains('\n')) {
+                (last, change_count) = (next, change_count + 1);
+            }
+            let start = self.text[..first].rfind('\n').map_or(0, |line_end| line_end + 1);
+            let rest = &self.text[end_of(last)..];
+            let line_len = rest.find('\n').map_or(rest.len(), |at| at + 1);
+            let end = end_of(last) + if self.old.ends_with('\n') { 0 } else { line_len };
+            Some(EditHunk { change_count, start, end })
+        })
     }
 
     /// Adds a hunk, with context lines from `context_start` and up to `context_end`. Returns the end of the shown text.

@@ -204,6 +204,8 @@ fn a04_diff_of_several_changes_shows_each_line_once_and_as_written() {
     assert_eq!(diff_of("x\nx\n", "x\n", "y\n"), "edited f in 2 places\n@@ line 1 @@\n-x\n-x\n+y\n+y");
     let many = diff_of("x x\n\nx\n\nx\n\nx x\n", "x", "y");
     assert!(many.ends_with("\n@@ line 5 @@\n-x\n+y\n \n[2 more changes]"), "{many}");
+    let in_one_line = diff_of(&"x ".repeat(1000), "x", "y");
+    assert!(in_one_line.starts_with("edited f in 1000 places\n@@ line 1 @@\n-x x ") && !in_one_line.contains("more"));
 }
 
 #[test]
@@ -336,7 +338,8 @@ fn a10_writes_conflict_only_when_paths_name_the_same_file() {
     let files = FileFixture::new().with_file("a.txt", "a").with_file("b.txt", "b");
     symlink("a.txt", files.path("link")).unwrap();
     symlink(files.workspace(), files.path("here")).unwrap();
-    let (write, edit) = (super::write(PathBounds::default()), super::edit(PathBounds::default()));
+    let slots = super::change_slots();
+    let (write, edit) = (super::write(PathBounds::default(), &slots), super::edit(PathBounds::default(), &slots));
     let effect_of = |tool: &FnTool, path: &str| {
         tool.effect(&JsonObject::from_iter([("path".to_owned(), path.into())]), &files.workspace())
     };
@@ -390,6 +393,35 @@ fn x06_files_that_steer_an_agent_are_closed_by_every_spelling() {
     assert!(files.edit("AGENTS.md", "old", "new").unwrap_err().contains("steers agents or Git"));
     assert_eq!(std::fs::read_to_string(files.path("AGENTS.md")).unwrap(), "old");
     for open in ["AGENTS.md.txt", "sub/agents", ".gitignore", ".env.example", ".git/HEAD"] {
+        files.write(open, "new").unwrap();
+    }
+}
+
+#[test]
+fn x06_targets_of_linked_skills_and_other_hook_folders_are_closed() {
+    let config = "[user]\n\tname = x\n[Core]\n\tbare = false\n\tHooksPath = \".husky\"\n";
+    let files = FileFixture::new();
+    for folder in [".git", ".agents/skills/notes", "shared/deploy", "shared/scripts", ".husky", "mirror.git/hooks"] {
+        std::fs::create_dir_all(files.path(folder)).unwrap();
+    }
+    let files = files.with_file(".git/config", config).with_file("notes.md", "old");
+    symlink("../../shared/deploy", files.path(".agents/skills/deploy")).unwrap();
+    symlink("../scripts", files.path("shared/deploy/scripts")).unwrap();
+    symlink("../../../notes.md", files.path(".agents/skills/notes/SKILL.md")).unwrap();
+    symlink("..", files.path(".agents/skills/loop")).unwrap();
+    for path in [
+        "shared/deploy/SKILL.md",
+        "shared/scripts/run.sh",
+        "notes.md",
+        ".husky/pre-commit",
+        ".husky/_/new",
+        "mirror.git/hooks/post-receive",
+        "mirror.git/config",
+    ] {
+        let refused = files.write(path, "new").unwrap_err();
+        assert!(refused.contains("steers agents or Git"), "{path}: {refused}");
+    }
+    for open in ["shared/notes.md", "mirror.git/HEAD", "husky/pre-commit", "new.git"] {
         files.write(open, "new").unwrap();
     }
 }

@@ -14,11 +14,16 @@ use reqwest::{Client, Response, StatusCode, Url};
 use super::WebOptions;
 use super::page_content::{self, PageContent};
 use super::proxy_tunnel::ProxyTunnel;
+use crate::tools::work_slots::WorkSlots;
 
 /// Timeout of a fetch, including redirects.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout for a connection.
 const FETCH_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum number of pages that a host fetches at the same time: each may be held in memory.
+pub(super) const MAX_CONCURRENT_FETCHES: usize = 16;
+/// Maximum number of pages that a host converts to text at the same time.
+const MAX_CONCURRENT_CONVERSIONS: usize = 2;
 /// Maximum number of redirects.
 const MAX_REDIRECTS: usize = 5;
 /// Maximum size read of a page.
@@ -53,6 +58,8 @@ impl NameResolver for SystemResolver {
 pub(super) struct PageFetcher {
     options: WebOptions,
     resolver: Arc<dyn NameResolver>,
+    fetches: WorkSlots,
+    conversions: WorkSlots,
 }
 
 /// Page fetched from the web.
@@ -68,12 +75,15 @@ pub(super) struct FetchedPage {
 
 impl PageFetcher {
     pub(super) fn new(options: WebOptions, resolver: Arc<dyn NameResolver>) -> Self {
-        Self { options, resolver }
+        let (fetches, conversions) =
+            (WorkSlots::new(MAX_CONCURRENT_FETCHES), WorkSlots::new(MAX_CONCURRENT_CONVERSIONS));
+        Self { options, resolver, fetches, conversions }
     }
 
-    /// Fetches a page and follows redirects.
+    /// Fetches a page and follows redirects. The timeout begins when a slot is free.
     pub(super) async fn fetch_page(&self, address: &str) -> Result<FetchedPage, String> {
         let url = Url::parse(address).map_err(|error| format!("invalid URL: {error}"))?;
+        let _slot = self.fetches.acquire().await?;
         let timed_out = |_| format!("the page did not load within {} seconds", FETCH_TIMEOUT.as_secs());
         tokio::time::timeout(FETCH_TIMEOUT, self.follow_redirects(url)).await.map_err(timed_out)?
     }
@@ -83,7 +93,7 @@ impl PageFetcher {
             url.set_fragment(None);
             // The tunnel must outlive the reading of the page.
             let (response, _tunnel) = self.send_request(&url).await?;
-            let Some(next) = redirect_location(&response) else { return read_page(url, response).await };
+            let Some(next) = redirect_location(&response) else { return self.read_page(url, response).await };
             url = url.join(&next).map_err(|error| format!("invalid redirect to {next:?}: {error}"))?;
         }
         Err(format!("the page redirects more than {MAX_REDIRECTS} times"))
@@ -161,6 +171,32 @@ impl PageFetcher {
         }
         Ok(FetchTarget::Addresses(addresses))
     }
+
+    async fn read_page(&self, url: Url, mut response: Response) -> Result<FetchedPage, String> {
+        let status = response.status();
+        let kind =
+            response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_owned();
+        let mut bytes = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| error_chain(&error.without_url()))? {
+            let room = (MAX_PAGE_BYTES - bytes.len()).min(chunk.len());
+            bytes.extend_from_slice(&chunk[..room]);
+            if room < chunk.len() {
+                break;
+            }
+        }
+        let is_truncated = bytes.len() == MAX_PAGE_BYTES;
+        // Parsing a large page is CPU-bound.
+        let base = url.clone();
+        let conversion = move || page_content::parse_page(&base, &kind, &bytes, is_truncated);
+        let content = self.conversions.run_blocking(conversion).await.map_err(|error| error.to_string())?;
+        let problem = (!status.is_success()).then(|| format!("the server answered {status}"));
+        match (content, problem) {
+            (Ok(content), problem) => Ok(FetchedPage { url, content, problem }),
+            // The server's status matters more than the form of its page.
+            (Err(_), Some(problem)) => Err(problem),
+            (Err(reason), None) => Err(reason),
+        }
+    }
 }
 
 /// Destination of a request.
@@ -202,32 +238,6 @@ fn redirect_location(response: &Response) -> Option<String> {
     ];
     let location = response.headers().get(LOCATION).filter(|_| redirects.contains(&response.status()))?;
     Some(String::from_utf8_lossy(location.as_bytes()).into_owned())
-}
-
-async fn read_page(url: Url, mut response: Response) -> Result<FetchedPage, String> {
-    let status = response.status();
-    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_owned();
-    let mut bytes = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| error_chain(&error.without_url()))? {
-        let room = (MAX_PAGE_BYTES - bytes.len()).min(chunk.len());
-        bytes.extend_from_slice(&chunk[..room]);
-        if room < chunk.len() {
-            break;
-        }
-    }
-    let is_truncated = bytes.len() == MAX_PAGE_BYTES;
-    // Parsing a large page is CPU-bound.
-    let base = url.clone();
-    let content =
-        tokio::task::spawn_blocking(move || page_content::parse_page(&base, &kind, &bytes, is_truncated)).await;
-    let content = content.map_err(|error| error.to_string())?;
-    let problem = (!status.is_success()).then(|| format!("the server answered {status}"));
-    match (content, problem) {
-        (Ok(content), problem) => Ok(FetchedPage { url, content, problem }),
-        // The server's status matters more than the form of its page.
-        (Err(_), Some(problem)) => Err(problem),
-        (Err(reason), None) => Err(reason),
-    }
 }
 
 /// Formats an error with its causes.

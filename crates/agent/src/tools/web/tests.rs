@@ -9,7 +9,7 @@ use reqwest::Url;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::fetch::{FetchedPage, NameResolver, PageFetcher, SystemResolver};
+use super::fetch::{FetchedPage, MAX_CONCURRENT_FETCHES, NameResolver, PageFetcher, SystemResolver};
 use super::page_content::PageContent;
 use super::{WebOptions, html_text, render_page};
 
@@ -477,4 +477,37 @@ fn a04_results_for_html_fragments_are_pinned() {
         let actual = to_markdown(&base, html);
         assert_eq!(actual, *expected, "{html}");
     }
+}
+
+/// Server that answers a request only when `expected` requests wait for an answer. Records the most that waited.
+async fn start_waiting_server(expected: usize) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, most) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let (waiting, recorded) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&most));
+    let barrier = Arc::new(tokio::sync::Barrier::new(expected));
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let (waiting, most, barrier) = (Arc::clone(&waiting), Arc::clone(&recorded), Arc::clone(&barrier));
+            tokio::spawn(async move {
+                while stream.read_u8().await.unwrap() != b'\r' {}
+                most.fetch_max(waiting.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                barrier.wait().await;
+                waiting.fetch_sub(1, Ordering::SeqCst);
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi").await.unwrap();
+            });
+        }
+    });
+    (address, most)
+}
+
+#[tokio::test]
+async fn x06_pages_of_all_sessions_are_fetched_in_a_limited_number_of_slots() {
+    let (address, most) = start_waiting_server(MAX_CONCURRENT_FETCHES).await;
+    let options = WebOptions { allow_private: vec![address.to_string().parse().unwrap()], proxy: None };
+    let fetcher = PageFetcher::new(options, Arc::new(SystemResolver));
+    let url = format!("http://{address}/");
+    let fetches = (0..3 * MAX_CONCURRENT_FETCHES).map(|_| fetch_text(&fetcher, &url));
+    let texts = futures::future::join_all(fetches).await;
+    assert!(texts.iter().all(|text| text == "hi"));
+    assert_eq!(most.load(Ordering::SeqCst), MAX_CONCURRENT_FETCHES);
 }

@@ -161,7 +161,10 @@ impl LineChat {
         if let Some(error) = served.error {
             return Err(error.into());
         }
-        serve_one::report_delivery(notices, &served.delivery_errors)
+        serve_one::report_delivery(notices, &served.delivery_errors)?;
+        // A person has read the output of the command.
+        let command_error = serve_one::command_error(&served).filter(|_| !self.is_interactive);
+        command_error.map_or(Ok(()), Err)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod config_check;
 mod home_check;
+mod log_check;
 mod repair;
 mod report;
 mod store_check;

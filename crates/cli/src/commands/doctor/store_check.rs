@@ -23,13 +23,12 @@ use capstan_tape::{
 use serde_json::json;
 
 use super::super::{SERVE_COMMAND_EXAMPLE, format_age};
+use super::log_check::check_log;
 use super::report::{CheckResult, DoctorReport};
 use crate::CommandError;
 
 /// Maximum number of findings listed by one check.
 const MAX_LISTED_FINDINGS: usize = 10;
-/// Length of the write-ahead log above which the check warns.
-const MAX_LOG_BYTES: u64 = 64_000_000;
 /// Time a database may be locked before the check warns.
 const LOCK_WARNING_DELAY: Duration = Duration::from_secs(1);
 /// Age of a pending message above which the check warns.
@@ -91,7 +90,7 @@ impl StoreCheck<'_> {
             }
         };
         report.add(check_schema(version));
-        if let Some(long_log) = check_log(log_bytes(self.database)) {
+        if let Some(long_log) = check_log(self.database) {
             report.add(long_log);
         }
         report.add(check_or_failure("history", check_history(self.database, &store).await));
@@ -275,21 +274,6 @@ async fn check_history(database: &Path, store: &SqliteStore) -> Result<CheckResu
     let hint = "expected after restoring a backup: acknowledge it with `capstan doctor --repair`; otherwise put back \
                 the newer file";
     Ok(CheckResult::warning("history", message, hint).data(json!({ "missing_entries": missing })))
-}
-
-/// Length of the write-ahead log of a database.
-fn log_bytes(database: &Path) -> u64 {
-    let log = database.with_extension("db-wal");
-    log.metadata().map_or(0, |log| log.len())
-}
-
-/// Warns of a long log, which a reader keeps from being checkpointed.
-fn check_log(bytes: u64) -> Option<CheckResult> {
-    let message = format!("the write-ahead log has {} MB: another program reads the database", bytes / 1_000_000);
-    let hint = "end the program that keeps capstan.db open (`lsof capstan.db-wal` lists it); the log shrinks within a \
-                minute after that";
-    let data = json!({ "log_bytes": bytes });
-    (bytes > MAX_LOG_BYTES).then(|| CheckResult::warning("log", message, hint).data(data))
 }
 
 fn check_schema(version: u32) -> CheckResult {

@@ -78,8 +78,9 @@ impl Channel for RecordingChannel {
         "cli".into()
     }
 
+    /// Those of a channel that declares none: it is shown stream events because it implements `on_stream_event`.
     fn capabilities(&self) -> ChannelCapabilities {
-        ChannelCapabilities { streaming: true, ..ChannelCapabilities::default() }
+        ChannelCapabilities::default()
     }
 
     async fn start(&self, _gateway: Arc<dyn Gateway>) -> Result<(), ChannelError> {

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use capstan_hooks::args::PromptContent;
 use capstan_hooks::contracts::ModelCall;
-use capstan_hooks::points::{BuildTapeContext, LoadState, SystemPrompt};
+use capstan_hooks::points::{BuildPrompt, BuildTapeContext, LoadState, SystemPrompt};
 use capstan_hooks::{BoxError, ContextModel, HookDeadlines, HookPermission, HookRegistrar, TurnState};
 use capstan_host::testing::{ClosurePlugin, TestHost};
 use capstan_protocol::{BlobHash, ChatMessage, JsonObject, RunId, SessionId, ToolCall};
 use capstan_tape::{EntryKind, TapeReader, WindowStart};
-use capstan_testing::{ScriptedModel, ScriptedReply};
+use capstan_testing::{LogRecorder, ScriptedModel, ScriptedReply};
 use serde_json::{Value, json};
 
 /// Texts of the messages of a request, without the system prompt.
@@ -199,4 +199,28 @@ async fn t03_workspace_of_a_plugin_is_ignored_by_prompt_skills_and_tools_alike()
     let workspace = host.workspace().canonicalize().unwrap();
     assert!(shown.contains(workspace.to_str().unwrap()), "{shown}");
     assert!(!shown.contains(elsewhere.path().to_str().unwrap()), "{shown}");
+}
+
+/// Plugin whose hooks set a workspace of their own: one returns it, the other sets it.
+fn register_workspace_setters(hooks: &mut HookRegistrar) {
+    hooks
+        .on(LoadState, || async {
+            Ok(Some(JsonObject::from_iter([(TurnState::WORKSPACE_KEY.to_owned(), json!("/elsewhere"))])))
+        })
+        .on(BuildPrompt, |state: TurnState| async move {
+            state.set(TurnState::WORKSPACE_KEY, "/nowhere");
+            Ok(None)
+        });
+}
+
+#[tokio::test]
+async fn t03_a_workspace_that_a_plugin_sets_is_reported_once() {
+    let (log, _guard) = LogRecorder::install();
+    let host = TestHost::builder().register("mover", register_workspace_setters).start().await;
+    host.send_message("one").await;
+    host.send_message("two").await;
+    let lines = log.lines_with(TurnState::WORKSPACE_KEY);
+    let [returned, set] = &lines[..] else { panic!("one warning for each way: {lines:?}") };
+    assert!(returned.contains("load_state sets") && returned.contains("plugin=mover"), "{returned}");
+    assert!(returned.contains("ignored") && set.contains("a hook sets") && set.contains("ignored"), "{set}");
 }

@@ -13,6 +13,7 @@ mod clock;
 mod commands;
 mod context_and_history;
 mod context_selector;
+mod forks;
 mod grants;
 mod hostile_calls;
 mod hostile_results;

@@ -208,3 +208,31 @@ async fn x02_the_recovery_of_a_session_is_retried_after_a_store_error() {
     host.stop().await.unwrap();
     environment.assert_settled().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn x02_the_recovery_of_a_session_is_left_to_the_next_sweep_after_several_errors() {
+    let store = FaultyStore::new();
+    let environment = TestEnvironment::with_store(store.clone());
+    let orphaned = OrphanedSession::new(&environment);
+    let event = session_message("phone", "one");
+    orphaned.accept_event(&event, 0, json!({})).await;
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&attempts);
+    store.refuse(move |batch| {
+        batch.facts.iter().find(|fact| matches!(fact, Fact::AdoptEvent { .. }))?;
+        counted.fetch_add(1, Ordering::SeqCst);
+        Some(StoreError::DiskFull { what: "the disk".to_owned() })
+    });
+    let host = environment.host().channel(&phone_channel()).start().await;
+    host.listen(&["phone".into()]).await;
+    let idle = tokio::time::timeout(Duration::from_mins(10), host.wait_until_idle());
+    idle.await.expect("a session whose recovery fails does not stay active");
+    assert_eq!(environment.outcome(&event).await, None, "the event stays in the store");
+    assert!((2..20).contains(&attempts.load(Ordering::SeqCst)), "{attempts:?}");
+    store.refuse(|_| None);
+    while environment.outcome(&event).await.is_none() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    host.stop().await.unwrap();
+    environment.assert_settled().await;
+}

@@ -11,7 +11,7 @@ use capstan_protocol::{
     ActorRef, Binding, Content, ContentPart, Descriptor, Event, MessageRole, PermissionSet, ResourcePolicy, ResultBody,
     RunContext, RunResult, RunnerCapabilities,
 };
-use capstan_testing::ReplyBarrier;
+use capstan_testing::{ReplyBarrier, ScriptedReply};
 use futures::{FutureExt as _, StreamExt as _};
 
 use crate::sessions::scripted_conversation::ScriptedConversation;
@@ -145,4 +145,51 @@ async fn g05_a_withheld_prompt_is_in_no_message_that_a_runner_reads() {
     let said: Vec<&str> = read.history.iter().map(|message| message.text.as_str()).collect();
     assert_eq!(said, ["one", "two"]);
     assert!(read.history.iter().all(|message| !message.content.text().contains("Private note.")));
+}
+
+/// Message of a person in a group chat that waits for the turn that is running, and shares the next one.
+fn collected_message(name: &str, text: &str) -> Event {
+    let actor = Some(ActorRef { id: format!("id-{name}"), name: Some(name.to_owned()), kind: None });
+    let mut event = Event { actor, ..Event::message("desk", "1", text) };
+    event.metadata.insert("admission".to_owned(), "collect".into());
+    event
+}
+
+#[tokio::test]
+async fn a07_each_sender_of_a_combined_message_has_a_header_and_their_attachments() {
+    let barrier = ReplyBarrier::new();
+    let replies = vec![ScriptedReply::text("first").with_barrier(&barrier), ScriptedReply::text("second")];
+    let conversation = ScriptedConversation::with_builder(replies, TestHostBuilder::with_message_headers).await;
+    conversation.send_message("one").await;
+    barrier.reached().await;
+    let mut photo = collected_message("Ann", "my photo");
+    photo.input.contents = vec![image()];
+    let mut quoting = collected_message("Bob", "why?");
+    quoting.metadata.insert("context".to_owned(), serde_json::json!({"quoted": "my photo"}));
+    let again = collected_message("Bob", "and");
+    let last = collected_message("Bob", "how?");
+    for event in [&photo, &quoting, &again, &last] {
+        conversation.host.submit_and_wait(event).await;
+    }
+    barrier.release();
+    conversation.channel.wait_for_answer(&last.event_id).await;
+    let request = conversation.request(1);
+    let parts = request["messages"].as_array().unwrap().last().unwrap()["content"].as_array().unwrap().clone();
+    let texts: Vec<&str> = parts.iter().filter_map(|part| part["text"].as_str()).collect();
+    let lines: Vec<&str> = texts.iter().flat_map(|text| text.lines()).filter(|line| !line.is_empty()).collect();
+    let shown: Vec<&str> = lines.into_iter().filter(|line| !line.starts_with("---Date: ")).collect();
+    let expected = [
+        "channel: desk, chat: 1, from: Ann (id-Ann)",
+        "my photo",
+        "channel: desk, chat: 1, from: Bob (id-Bob)",
+        "context quoted: \"my photo\"",
+        "why?",
+        "channel: desk, chat: 1, from: Bob (id-Bob)",
+        "and",
+        "how?",
+    ];
+    assert_eq!(shown, expected);
+    let kinds: Vec<&str> = parts.iter().map(|part| part["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["text", "image_url", "text", "text"], "the image follows the text of its sender");
+    conversation.finish().await;
 }

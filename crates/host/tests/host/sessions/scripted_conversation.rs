@@ -109,6 +109,11 @@ impl ScriptedConversation {
         self.server.requests().iter().map(conversation_lines).collect()
     }
 
+    /// A model request as the server got it.
+    pub fn request(&self, index: usize) -> Value {
+        self.server.requests()[index].clone()
+    }
+
     /// Stops the host; asserts that every event is settled, every request was valid, and every request is recorded.
     pub async fn finish(self) {
         self.environment.assert_settled().await;

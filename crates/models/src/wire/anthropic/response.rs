@@ -20,6 +20,8 @@ pub(in crate::wire) struct AnthropicReader {
     origin: ModelOrigin,
     open_blocks: BTreeMap<u64, ContentBlock>,
     items: ResponseItems,
+    /// Size of the calls and the reasoning.
+    held_bytes: usize,
     usage: serde_json::Map<String, Value>,
     stop_reason: Option<StopReason>,
 }
@@ -49,6 +51,7 @@ impl AnthropicReader {
             origin,
             open_blocks: BTreeMap::new(),
             items: ResponseItems::default(),
+            held_bytes: 0,
             usage: serde_json::Map::new(),
             stop_reason: None,
         }
@@ -61,9 +64,13 @@ impl AnthropicReader {
                 self.emit_text(&field("text"), events);
                 ContentBlock::Text
             }
-            "thinking" => ContentBlock::Thinking { text: field("thinking"), signature: field("signature") },
+            "thinking" => {
+                self.held_bytes += field("thinking").len() + field("signature").len();
+                ContentBlock::Thinking { text: field("thinking"), signature: field("signature") }
+            }
             "tool_use" => {
                 self.items.start_call();
+                self.held_bytes += block.to_string().len();
                 ContentBlock::ToolUse {
                     id: field("id"),
                     name: field("name"),
@@ -71,7 +78,10 @@ impl AnthropicReader {
                     arguments: String::new(),
                 }
             }
-            "redacted_thinking" => ContentBlock::Opaque(block.clone()),
+            "redacted_thinking" => {
+                self.held_bytes += field("data").len();
+                ContentBlock::Opaque(block.clone())
+            }
             _ => ContentBlock::Unknown,
         };
         self.open_blocks.insert(index, started);
@@ -84,23 +94,31 @@ impl AnthropicReader {
         }
     }
 
-    fn apply_delta(&mut self, index: u64, delta: &Value, events: &mut Vec<ModelEvent>) {
+    /// Applies a delta. Returns true if it adds something to an open block.
+    fn apply_delta(&mut self, index: u64, delta: &Value, events: &mut Vec<ModelEvent>) -> bool {
         if let Some(text) = non_empty_str(&delta["text"]) {
-            return self.emit_text(text, events);
+            self.emit_text(text, events);
+            return true;
         }
+        let field = |name: &str| delta[name].as_str().unwrap_or_default();
         match self.open_blocks.get_mut(&index) {
             Some(ContentBlock::Thinking { text, signature }) => {
-                if let Some(thinking) = non_empty_str(&delta["thinking"]) {
+                let thinking = field("thinking");
+                if !thinking.is_empty() {
                     text.push_str(thinking);
                     events.push(ModelEvent::Reasoning(thinking.to_owned()));
                 }
-                signature.push_str(delta["signature"].as_str().unwrap_or_default());
+                signature.push_str(field("signature"));
+                self.held_bytes += thinking.len() + field("signature").len();
             }
             Some(ContentBlock::ToolUse { arguments, .. }) => {
-                arguments.push_str(delta["partial_json"].as_str().unwrap_or_default());
+                arguments.push_str(field("partial_json"));
+                self.held_bytes += field("partial_json").len();
             }
-            Some(ContentBlock::Text | ContentBlock::Opaque(_) | ContentBlock::Unknown) | None => {}
+            Some(ContentBlock::Text | ContentBlock::Opaque(_) | ContentBlock::Unknown) => {}
+            None => return false,
         }
+        true
     }
 
     fn finish_block(&mut self, index: u64) -> Result<(), ResponseFault> {
@@ -151,12 +169,16 @@ impl ResponseReader for AnthropicReader {
     fn read(&mut self, frame: &WireFrame, events: &mut Vec<ModelEvent>) -> Result<FrameProgress, ResponseFault> {
         let event = response_reader::parse_json(&frame.data)?;
         let index = event["index"].as_u64().unwrap_or_default();
+        let (held_before, calls_before) = (self.held_bytes, self.items.call_count());
+        let mut has_content = false;
         match event["type"].as_str().unwrap_or_default() {
-            "ping" => return Ok(FrameProgress::KeepAlive),
-            "content_block_delta" if is_empty_delta(&event["delta"]) => return Ok(FrameProgress::KeepAlive),
             "message_start" => self.merge_usage(&event["message"]["usage"]),
-            "content_block_start" => self.start_block(index, &event["content_block"], events),
-            "content_block_delta" => self.apply_delta(index, &event["delta"], events),
+            "content_block_start" => {
+                self.start_block(index, &event["content_block"], events);
+                has_content = self.held_bytes > held_before || self.items.call_count() > calls_before;
+            }
+            "content_block_delta" if is_empty_delta(&event["delta"]) => {}
+            "content_block_delta" => has_content = self.apply_delta(index, &event["delta"], events),
             "content_block_stop" => self.finish_block(index)?,
             "message_delta" => {
                 self.merge_usage(&event["usage"]);
@@ -174,13 +196,19 @@ impl ResponseReader for AnthropicReader {
                     body: event["error"].clone(),
                 });
             }
+            // Pings and events of later versions.
             _ => {}
         }
-        Ok(FrameProgress::More)
+        has_content |= !events.is_empty() || self.stop_reason.is_some();
+        Ok(if has_content { FrameProgress::More } else { FrameProgress::KeepAlive })
     }
 
     fn call_count(&self) -> usize {
         self.items.call_count()
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.held_bytes
     }
 
     fn has_stop_reason(&self) -> bool {

@@ -9,7 +9,8 @@ use crate::frame_decoder::WireFrame;
 use crate::provider_error::ResponseFault;
 use crate::wire::provider_data::ModelOrigin;
 use crate::wire::response_reader::{
-    self, FrameProgress, MISSING_STOP_REASON, ResponseReader, StopReason, non_empty_str, reported_fault,
+    self, FrameProgress, MAX_REPLY_CALLS, MISSING_STOP_REASON, ResponseReader, StopReason, non_empty_str,
+    reported_fault,
 };
 use crate::wire::usage_counts::{UsageCounts, sum_known};
 
@@ -17,6 +18,8 @@ use crate::wire::usage_counts::{UsageCounts, sum_known};
 pub(in crate::wire) struct GeminiReader {
     origin: ModelOrigin,
     calls: Vec<ToolCall>,
+    /// Size of the calls, with their signatures.
+    call_bytes: usize,
     /// Signature of the text, if it has one.
     text_signature: Option<Value>,
     usage: UsageCounts,
@@ -26,7 +29,7 @@ pub(in crate::wire) struct GeminiReader {
 impl GeminiReader {
     pub(in crate::wire) fn new(origin: ModelOrigin) -> Self {
         let (calls, usage) = (Vec::new(), UsageCounts::default());
-        Self { origin, calls, text_signature: None, usage, stop_reason: None }
+        Self { origin, calls, call_bytes: 0, text_signature: None, usage, stop_reason: None }
     }
 
     fn read_part(&mut self, part: &Value, events: &mut Vec<ModelEvent>) -> Result<(), ResponseFault> {
@@ -44,6 +47,10 @@ impl GeminiReader {
     }
 
     fn read_call(&mut self, function_call: &Value, signature: Option<Value>) -> Result<(), ResponseFault> {
+        // One call over the limit is enough to end the response.
+        if self.calls.len() > MAX_REPLY_CALLS {
+            return Ok(());
+        }
         let name = non_empty_str(&function_call["name"]).ok_or(ResponseFault::Malformed("a tool call has no name"))?;
         let provider_id = non_empty_str(&function_call["id"]);
         let arguments = match &function_call["args"] {
@@ -51,6 +58,8 @@ impl GeminiReader {
             arguments => arguments.to_string(),
         };
         let id = provider_id.map_or_else(|| format!("call_{}", self.calls.len()), str::to_owned);
+        let signature_bytes = signature.as_ref().and_then(Value::as_str).map_or(0, str::len);
+        self.call_bytes += id.len() + name.len() + arguments.len() + signature_bytes;
         let mut call = ToolCall::new(id, name, arguments);
         let mut data = JsonObject::new();
         data.extend(provider_id.map(|_| (CALL_ID_KEY.to_owned(), json!(true))));
@@ -106,6 +115,10 @@ impl ResponseReader for GeminiReader {
 
     fn call_count(&self) -> usize {
         self.calls.len()
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.call_bytes
     }
 
     fn has_stop_reason(&self) -> bool {

@@ -9,7 +9,7 @@ use crate::frame_decoder::WireFrame;
 use crate::provider_error::ResponseFault;
 use crate::wire::provider_data::ModelOrigin;
 use crate::wire::response_reader::{
-    self, FrameProgress, MISSING_STOP_REASON, ResponseReader, StopReason, non_empty_str,
+    self, FrameProgress, MAX_REPLY_CALLS, MISSING_STOP_REASON, ResponseReader, StopReason, non_empty_str,
 };
 use crate::wire::usage_counts::UsageCounts;
 
@@ -17,6 +17,8 @@ use crate::wire::usage_counts::UsageCounts;
 pub(in crate::wire) struct OllamaReader {
     origin: ModelOrigin,
     calls: Vec<ToolCall>,
+    /// Size of the calls.
+    call_bytes: usize,
     thinking: String,
     usage: UsageCounts,
     stop_reason: Option<StopReason>,
@@ -25,10 +27,14 @@ pub(in crate::wire) struct OllamaReader {
 impl OllamaReader {
     pub(in crate::wire) fn new(origin: ModelOrigin) -> Self {
         let (calls, usage) = (Vec::new(), UsageCounts::default());
-        Self { origin, calls, thinking: String::new(), usage, stop_reason: None }
+        Self { origin, calls, call_bytes: 0, thinking: String::new(), usage, stop_reason: None }
     }
 
     fn read_call(&mut self, call: &Value) -> Result<(), ResponseFault> {
+        // One call over the limit is enough to end the response.
+        if self.calls.len() > MAX_REPLY_CALLS {
+            return Ok(());
+        }
         let function = &call["function"];
         let name = non_empty_str(&function["name"]).ok_or(ResponseFault::Malformed("a tool call has no name"))?;
         // Older servers send no ids.
@@ -38,6 +44,7 @@ impl OllamaReader {
             Value::String(text) => text.clone(),
             object => object.to_string(),
         };
+        self.call_bytes += id.len() + name.len() + arguments.len();
         self.calls.push(ToolCall::new(id, name, arguments));
         Ok(())
     }
@@ -50,6 +57,7 @@ impl ResponseReader for OllamaReader {
             return Err(ResponseFault::Reported { status: None, body: json!({ "message": error }) });
         }
         let message = &body["message"];
+        let call_count = self.calls.len();
         if let Some(thinking) = non_empty_str(&message["thinking"]) {
             self.thinking.push_str(thinking);
             events.push(ModelEvent::Reasoning(thinking.to_owned()));
@@ -57,7 +65,7 @@ impl ResponseReader for OllamaReader {
         events.extend(non_empty_str(&message["content"]).map(|text| ModelEvent::Text(text.to_owned())));
         message["tool_calls"].as_array().into_iter().flatten().try_for_each(|call| self.read_call(call))?;
         if body["done"] != true {
-            let has_content = !events.is_empty() || message["tool_calls"].is_array();
+            let has_content = !events.is_empty() || self.calls.len() > call_count;
             return Ok(if has_content { FrameProgress::More } else { FrameProgress::KeepAlive });
         }
         let (prompt, completion) = (body["prompt_eval_count"].as_u64(), body["eval_count"].as_u64());
@@ -70,6 +78,10 @@ impl ResponseReader for OllamaReader {
 
     fn call_count(&self) -> usize {
         self.calls.len()
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.call_bytes + self.thinking.len()
     }
 
     fn has_stop_reason(&self) -> bool {

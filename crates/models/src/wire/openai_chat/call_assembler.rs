@@ -7,6 +7,8 @@ use serde_json::Value;
 #[derive(Debug, Default)]
 pub(super) struct CallAssembler {
     partial_calls: Vec<PartialCall>,
+    /// Size of all calls.
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -35,18 +37,29 @@ impl CallAssembler {
             (Some(index), Some(of)) => index == of && (id.is_empty() || call.id.is_empty() || id == call.id),
             _ => name.is_empty() && (id.is_empty() || id == call.id),
         };
+        self.bytes += arguments.len();
         match self.partial_calls.iter_mut().rev().find(belongs_to) {
             Some(call) => {
                 if call.id.is_empty() {
+                    self.bytes += id.len();
                     call.id = id;
                 }
                 if call.name.is_empty() {
+                    self.bytes += name.len();
                     call.name = name;
                 }
                 call.arguments.push_str(&arguments);
             }
-            None => self.partial_calls.push(PartialCall { index, id, name, arguments }),
+            None => {
+                self.bytes += id.len() + name.len();
+                self.partial_calls.push(PartialCall { index, id, name, arguments });
+            }
         }
+    }
+
+    /// Size of all calls, which grows with every fragment that adds something.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     pub(super) fn len(&self) -> usize {

@@ -27,6 +27,8 @@ pub(in crate::wire) struct OpenAiChatReader {
     reasoning: Option<(&'static str, String)>,
     /// Reasoning items that only the server understands.
     reasoning_details: Vec<Value>,
+    /// Size of the reasoning.
+    reasoning_bytes: usize,
 }
 
 impl OpenAiChatReader {
@@ -39,6 +41,7 @@ impl OpenAiChatReader {
             stop_reason: None,
             reasoning: None,
             reasoning_details: Vec::new(),
+            reasoning_bytes: 0,
         }
     }
 
@@ -48,11 +51,16 @@ impl OpenAiChatReader {
         for name in REASONING_TEXT_KEYS {
             if let Some(text) = non_empty_str(&delta[name]) {
                 self.reasoning.get_or_insert((name, String::new())).1.push_str(text);
+                self.reasoning_bytes += text.len();
                 events.push(ModelEvent::Reasoning(text.to_owned()));
                 break;
             }
         }
-        self.reasoning_details.extend(delta[REASONING_DETAILS_KEY].as_array().into_iter().flatten().cloned());
+        let details = delta[REASONING_DETAILS_KEY].as_array().into_iter().flatten();
+        for detail in details.filter(|detail| detail.as_object().is_some_and(|detail| !detail.is_empty())) {
+            self.reasoning_bytes += detail.to_string().len();
+            self.reasoning_details.push(detail.clone());
+        }
         for text in [&delta["content"], &delta["refusal"]].into_iter().filter_map(non_empty_str) {
             events.push(ModelEvent::Text(text.to_owned()));
         }
@@ -93,15 +101,6 @@ impl OpenAiChatReader {
     }
 }
 
-/// True if a fragment of a tool call adds something to it.
-fn has_fragment_text(fragment: &Value) -> bool {
-    let function = &fragment["function"];
-    [&fragment["id"], &function["name"], &function["arguments"]].into_iter().any(|value| match value {
-        Value::String(text) => !text.is_empty(),
-        value => !value.is_null(),
-    })
-}
-
 impl ResponseReader for OpenAiChatReader {
     fn read(&mut self, frame: &WireFrame, events: &mut Vec<ModelEvent>) -> Result<FrameProgress, ResponseFault> {
         if frame.data.trim() == "[DONE]" {
@@ -112,21 +111,22 @@ impl ResponseReader for OpenAiChatReader {
             return Err(reported_fault(&chunk["error"]));
         }
         self.read_usage(&chunk["usage"]);
+        let (held_before, calls_before) = (self.held_bytes(), self.calls.len());
         // Requests ask for a single choice.
-        let choice = &chunk["choices"][0];
-        self.read_choice(choice, events);
+        self.read_choice(&chunk["choices"][0], events);
         let has_content = !events.is_empty()
-            || chunk["usage"].is_object()
-            || choice["finish_reason"].is_string()
-            || choice["delta"][REASONING_DETAILS_KEY].is_array()
-            || choice["delta"]["tool_calls"]
-                .as_array()
-                .is_some_and(|fragments| fragments.iter().any(has_fragment_text));
+            || self.held_bytes() > held_before
+            || self.calls.len() > calls_before
+            || self.stop_reason.is_some();
         Ok(if has_content { FrameProgress::More } else { FrameProgress::KeepAlive })
     }
 
     fn call_count(&self) -> usize {
         self.calls.len()
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.calls.bytes() + self.reasoning_bytes
     }
 
     fn has_stop_reason(&self) -> bool {

@@ -17,17 +17,25 @@ use crate::wire::usage_counts::UsageCounts;
 pub(in crate::wire) struct OpenAiResponsesReader {
     origin: ModelOrigin,
     items: ResponseItems,
+    /// Size of the frames of the calls and the reasoning items.
+    item_bytes: usize,
     usage: UsageCounts,
     stop_reason: Option<StopReason>,
 }
 
 impl OpenAiResponsesReader {
     pub(in crate::wire) fn new(origin: ModelOrigin) -> Self {
-        Self { origin, items: ResponseItems::default(), usage: UsageCounts::default(), stop_reason: None }
+        Self {
+            origin,
+            items: ResponseItems::default(),
+            item_bytes: 0,
+            usage: UsageCounts::default(),
+            stop_reason: None,
+        }
     }
 
-    /// Handles a complete item.
-    fn read_item(&mut self, item: &Value) -> Result<(), ResponseFault> {
+    /// Handles a complete item, of a frame of this size.
+    fn read_item(&mut self, item: &Value, frame_bytes: usize) -> Result<FrameProgress, ResponseFault> {
         match item["type"].as_str().unwrap_or_default() {
             "message" => self.items.record_text(),
             // Without its encrypted content, reasoning is useless to a provider that stored nothing.
@@ -37,6 +45,8 @@ impl OpenAiResponsesReader {
                     item.remove("status");
                 });
                 self.items.push_item(item);
+                self.item_bytes += frame_bytes;
+                return Ok(FrameProgress::More);
             }
             "function_call" => {
                 let (Some(id), Some(name)) = (non_empty_str(&item["call_id"]), non_empty_str(&item["name"])) else {
@@ -47,10 +57,12 @@ impl OpenAiResponsesReader {
                     item.get("id").cloned().map(|id| (ITEM_ID_KEY.to_owned(), id)).into_iter().collect::<JsonObject>();
                 self.origin.attach_to_call(&mut call, data);
                 self.items.push_call(call);
+                self.item_bytes += frame_bytes;
+                return Ok(FrameProgress::More);
             }
             _ => {}
         }
-        Ok(())
+        Ok(FrameProgress::KeepAlive)
     }
 
     fn finish_response(&mut self, response: &Value, stop_reason: StopReason) -> FrameProgress {
@@ -79,13 +91,12 @@ impl ResponseReader for OpenAiResponsesReader {
         match event["type"].as_str().unwrap_or_default() {
             // An empty delta carries no content, like a keep-alive.
             kind if kind.rsplit('.').next() == Some("delta") && delta.is_none() => return Ok(FrameProgress::KeepAlive),
-            "keepalive" => return Ok(FrameProgress::KeepAlive),
             "response.output_text.delta" | "response.refusal.delta" => events.extend(delta.map(ModelEvent::Text)),
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 events.extend(delta.map(ModelEvent::Reasoning));
             }
             "response.output_item.added" if event["item"]["type"] == "function_call" => self.items.start_call(),
-            "response.output_item.done" => self.read_item(&event["item"])?,
+            "response.output_item.done" => return self.read_item(&event["item"], frame.data.len()),
             "response.completed" => return Ok(self.finish_response(&event["response"], StopReason::Completed)),
             "response.incomplete" => {
                 let filtered = event["response"]["incomplete_details"]["reason"] == "content_filter";
@@ -94,13 +105,20 @@ impl ResponseReader for OpenAiResponsesReader {
             }
             "response.failed" => return Err(reported_fault(&event["response"]["error"])),
             "error" => return Err(reported_fault(event.get("error").unwrap_or(&event))),
-            _ => {}
+            // Parts of arguments, which are complete in their item, and deltas of kinds that are not used.
+            _ if delta.is_some() => {}
+            // Keep-alives and announcements.
+            _ => return Ok(FrameProgress::KeepAlive),
         }
         Ok(FrameProgress::More)
     }
 
     fn call_count(&self) -> usize {
         self.items.call_count()
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.item_bytes
     }
 
     fn has_stop_reason(&self) -> bool {
