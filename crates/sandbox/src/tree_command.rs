@@ -290,6 +290,7 @@ fn write_request(request: &LaunchRequest) -> io::Result<File> {
 }
 
 fn start_helper(program: &HelperProgram, control: OwnedFd) -> io::Result<Child> {
+    program.ensure_capable()?;
     let mut command = Command::new(program.path());
     command.arg0(HELPER_NAME).arg(HELPER_ARGUMENT).env_clear().current_dir("/");
     command.stdin(Stdio::from(control)).stdout(Stdio::null()).stderr(Stdio::null());

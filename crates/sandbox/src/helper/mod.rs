@@ -11,6 +11,8 @@ mod privileges;
 
 use std::ffi::OsStr;
 
+use crate::helper_program::HelperProgram;
+
 /// Name of the helper in process lists, and its first argument, which no other program accepts by mistake.
 pub(crate) const HELPER_NAME: &str = "capstan-sandbox";
 pub(crate) const HELPER_ARGUMENT: &str = "--capstan-sandbox-helper";
@@ -25,6 +27,7 @@ const HELPER_FAILURE_CODE: i32 = 70;
 ///
 /// Must be the first call of `main`, while the process has one thread and has opened no files.
 pub fn run_helper() {
+    HelperProgram::record_capable();
     let mut args = std::env::args_os();
     let name = args.next();
     let Some(argument) = args.next() else { return };
