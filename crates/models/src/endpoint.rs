@@ -51,12 +51,14 @@ impl ModelEndpoint {
         self.base_url.origin().ascii_serialization()
     }
 
-    /// Possible secrets: the query values, both decoded and as written, and the password.
+    /// Possible secrets: the query values, both decoded and as written, and the password, or a user name without one, which
+    /// is a token.
     pub(crate) fn secrets(&self) -> Vec<String> {
         let decoded = self.base_url.query_pairs().map(|(_, value)| value.into_owned());
         let written = self.base_url.query().into_iter().flat_map(|query| query.split('&'));
         let written = written.filter_map(|pair| Some(pair.split_once('=')?.1.to_owned()));
-        decoded.chain(written).chain(self.base_url.password().map(str::to_owned)).collect()
+        let user_info = self.base_url.password().unwrap_or_else(|| self.base_url.username());
+        decoded.chain(written).chain([user_info.to_owned()]).collect()
     }
 
     /// Connection type.

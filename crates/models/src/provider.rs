@@ -8,9 +8,11 @@ use bytes::Bytes;
 use capstan_hooks::contracts::{
     CallObserver, ModelError, ModelErrorKind, ModelProvider, ModelStream, RequestBody, RequestBodyText,
 };
+use capstan_hooks::visit_secret_texts;
 use capstan_protocol::{Clock, FILE_LIMIT_BACKOFF, JsonObject, ModelId, ModelRequest, RetryBackoff};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
 
 use crate::endpoint::ModelEndpoint;
 use crate::error_redactor::ErrorRedactor;
@@ -102,12 +104,17 @@ impl Provider {
         Self { name, wire, options, http, endpoint, keys, encoded_tools: EncodedToolsCache::default() }
     }
 
-    /// Values that no error may contain. All headers and URL parts count, since nothing marks which ones are secret.
-    fn secrets(&self, endpoint: &ModelEndpoint) -> Vec<SecretString> {
+    /// Values that no error of a request may contain. All headers and URL parts count, since nothing marks which ones are
+    /// secret; of the additional keys of the body, those that look like secrets.
+    fn secrets(&self, endpoint: &ModelEndpoint, request: &ModelRequest) -> Vec<SecretString> {
         let headers = self.options.headers.iter().map(|(_, value)| value.expose_secret());
         // A scheme such as `Bearer` may precede the secret.
         let headers = headers.flat_map(|value| [Some(value), value.split_whitespace().next_back()]).flatten();
-        let all = headers.map(str::to_owned).chain(endpoint.secrets());
+        let mut body_secrets = Vec::new();
+        for keys in [&self.options.body, &request.options.body] {
+            visit_secret_texts(&mut Value::Object(keys.clone()), &mut |text| body_secrets.push(text.clone()));
+        }
+        let all = headers.map(str::to_owned).chain(endpoint.secrets()).chain(body_secrets);
         let long = all.filter(|value| value.chars().count() >= MIN_REDACTED_SECRET_CHARS).map(SecretString::from);
         self.keys.keys().iter().cloned().chain(long).collect()
     }
@@ -188,7 +195,7 @@ impl ModelProvider for Provider {
             origin: endpoint.origin(),
             key_setting_names: self.key_setting_names(),
             base_url_setting_names: format!("CAPSTAN_API_BASE or models.{}.api_base", self.name),
-            redactor: ErrorRedactor { secrets: self.secrets(endpoint), request_body: body.clone() },
+            redactor: ErrorRedactor { secrets: self.secrets(endpoint, request), request_body: body.clone() },
         };
         let client = self.http.client(endpoint.transport()).await.map_err(|_| call.client_setup_failed())?;
         let ProviderOptions { timeout, clock, .. } = &self.options;

@@ -322,7 +322,11 @@ impl Orchestrator {
             }
             // The results of a cancelled run are recorded and sent to no channel.
             if !run.progress().is_in_grace {
-                events.emit(&event).await;
+                match &event {
+                    StreamEvent::Text { delta } if !run.streams_deltas() => events.withhold(delta),
+                    StreamEvent::Reasoning { .. } if !run.streams_deltas() => {}
+                    event => events.emit(event).await,
+                }
             }
             if is_plugin_run && run.progress().terminal.is_some() {
                 break;
@@ -337,6 +341,9 @@ impl Orchestrator {
         if !is_unreported {
             let is_silent = matches!(terminal, Some(TerminalResult::Completed { silent: true }));
             let text = if is_silent { String::new() } else { run.output() };
+            if !is_silent && !has_failed && !run.streams_deltas() && !text.is_empty() {
+                events.emit(&StreamEvent::text(text.clone())).await;
+            }
             events.emit(&StreamEvent::Final { text, ok: !has_failed }).await;
         }
         match terminal {

@@ -43,12 +43,21 @@ impl RecoverySweeper {
 
     async fn run(self: Arc<Self>) {
         loop {
+            self.replicate_pending_entries().await;
             let delay = next_sweep_delay(self.recovery.owner.remaining_grace());
             tokio::select! {
                 () = tokio::time::sleep(delay) => {}
                 () = self.lifecycle.stop_token.cancelled() => return,
             }
             self.sweep().await;
+        }
+    }
+
+    /// Replicates entries that dead processes left in the replication queue, such as those of the fork of a child run.
+    async fn replicate_pending_entries(&self) {
+        let is_running = || !self.lifecycle.stop_token.is_cancelled();
+        if let Err(error) = self.tapes.replicate_pending(is_running).await {
+            tracing::warn!(%error, "cannot find the entries to replicate");
         }
     }
 

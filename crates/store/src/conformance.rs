@@ -130,6 +130,7 @@ pub async fn tapes_suite(make: impl AsyncFn() -> TapeRepository) {
 pub async fn replication_suite(make: impl AsyncFn() -> (Arc<dyn Store>, Arc<dyn TapeStore>)) {
     replication::d09_entries_move_to_the_tape_store(make().await).await;
     replication::d09_no_entry_is_lost_while_the_tape_store_fails(make().await).await;
+    replication::d09_pending_entries_are_replicated_without_another_commit(make().await).await;
     replication::d09_tape_from_the_tape_store_can_be_continued(make().await).await;
     replication::d09_existing_tape_moves_completely(make().await).await;
     replication::d09_external_tape_cannot_be_written_without_its_store(make().await).await;

@@ -58,8 +58,8 @@ pub use backup::{back_up_database, copy_database};
 pub use high_water_mark::{HighWaterMark, StateSetback};
 pub use lock_probe::is_database_locked;
 use reader_pool::ReaderPool;
-pub use replacement::{DatabaseSummary, check_database_file, replace_database};
-pub use restoration::{UnfinishedWork, restore_database};
+pub use replacement::{DatabaseSummary, check_database_file};
+pub use restoration::{UnfinishedWork, replace_database, restore_database};
 use search::{EntrySearchRequest, SearchEngine};
 pub use snapshot::DeadLetters;
 pub use version_copy::VersionCopy;
@@ -183,6 +183,11 @@ impl JournalStore for SqliteStore {
     async fn tape_page(&self, after: Option<&TapeName>, limit: usize) -> Result<Vec<TapeRecord>, StoreError> {
         let after = after.cloned();
         self.readers.read(move |connection| queries::tapes(connection, after.as_ref(), limit)).await
+    }
+
+    async fn tapes_with_entries(&self, after: Option<&TapeName>, limit: usize) -> Result<Vec<TapeName>, StoreError> {
+        let after = after.cloned();
+        self.readers.read(move |connection| queries::tapes_with_entries(connection, after.as_ref(), limit)).await
     }
 
     async fn read(&self, tape: &TapeName, slice: &TapeSlice) -> Result<Vec<Entry>, StoreError> {

@@ -210,6 +210,36 @@ impl TapeRepository {
         }
     }
 
+    /// Replicates the entries that an earlier process left in the replication queue, as long as `is_running` returns true,
+    /// and returns the number of tapes. A tape that was never replicated is left to its next commit.
+    ///
+    /// A tape whose replication fails is skipped.
+    pub async fn replicate_pending(&self, is_running: impl Fn() -> bool) -> Result<usize, StoreError> {
+        let (mut replicated, mut after) = (0, None);
+        if self.external_store.is_none() {
+            return Ok(replicated);
+        }
+        loop {
+            let pending = self.store.tapes_with_entries(after.as_ref(), REPLICATION_PAGE_SIZE).await?;
+            let Some(last) = pending.last().cloned() else { return Ok(replicated) };
+            for tape in pending {
+                if !is_running() {
+                    return Ok(replicated);
+                }
+                let Some(record) = self.store.tape(&tape).await? else { continue };
+                // Whole tapes that precede the external tape store are moved when they are next used.
+                if record.replicated_up_to == EntryId(0) && record.fork.is_none() {
+                    continue;
+                }
+                match self.replicate(&tape).await {
+                    Ok(()) => replicated += 1,
+                    Err(error) => tracing::warn!(%tape, %error, "cannot replicate the entries of a tape"),
+                }
+            }
+            after = Some(last);
+        }
+    }
+
     /// Record of a tape that is known to the store or the external tape store.
     pub async fn record(&self, tape: &TapeName) -> Result<Option<TapeRecord>, StoreError> {
         if let Some(record) = self.store.tape(tape).await? {

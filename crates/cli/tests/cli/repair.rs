@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Instant;
 
-use crate::support::{CliFixture, assert_status, doctor_report, execute_sql, find_check, fixture_with_events};
+use crate::support::{
+    CliFixture, StdioServer, TEST_TIMEOUT, assert_status, doctor_report, execute_sql, find_check, fixture_with_events,
+};
 use capstan_protocol::{EntryId, JsonObject};
 use capstan_tape::{ChainHash, ContentDigest, EntryKind};
 use rusqlite::Connection;
@@ -108,6 +111,23 @@ fn p12_repair_replicates_pending_entries() {
     assert_status(&repaired, "hand-over", "ok");
     let after = std::fs::read(&file).unwrap();
     assert!(after.starts_with(&before) && after.len() > before.len());
+    fixture.assert_undamaged();
+}
+
+#[test]
+fn p12_serve_replicates_the_entries_that_a_dead_process_left() {
+    let fixture = CliFixture::new().config("tape_store = 'jsonl'\n");
+    fixture.capstan(&["run", "hello"]).data();
+    append_unreplicated_note(&fixture);
+    assert_status(&doctor_report(&fixture, 0), "hand-over", "warning");
+    // No message of that session follows.
+    let server = StdioServer::start(&fixture);
+    let is_replicated = || find_check(&doctor_report(&fixture, 0), "hand-over")["status"] == "ok";
+    let started_at = Instant::now();
+    while !is_replicated() {
+        assert!(started_at.elapsed() < TEST_TIMEOUT, "not replicated");
+    }
+    server.close().succeeded();
     fixture.assert_undamaged();
 }
 

@@ -63,6 +63,29 @@ fn older_database_is_migrated_once() {
 }
 
 #[test]
+fn x08_home_with_the_database_of_every_schema_is_continued() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../store/tests/fixtures");
+    for version in 7..=SqliteStore::SCHEMA_VERSION {
+        let fixture = CliFixture::new().config("");
+        std::fs::copy(fixtures.join(format!("schema-{version}.db")), fixture.database()).unwrap();
+        fixture.make_home_private();
+        // The first command warns of the migration.
+        let exported = fixture.capstan(&["tape", "export", "fork-of-a"]).stdout;
+        assert_eq!(exported.lines().count(), 20, "schema {version}");
+        let output = fixture.capstan(&["run", "hello", "--session-id", "a"]).data();
+        assert!(output.ends_with("You said: hello\n"), "schema {version}: {output:?}");
+        assert_eq!(schema_version(&fixture.database()), SqliteStore::SCHEMA_VERSION);
+        assert_eq!(fixture.capstan(&["tape", "export", "fork-of-a"]).data(), exported, "schema {version}");
+        assert_eq!(fixture.capstan(&["runs", "list", "--json"]).json().as_array().unwrap().len(), 6);
+        fixture.capstan(&["tape", "verify"]).succeeded();
+        // The event of another workspace stays in flight.
+        fixture.capstan(&["serve", "--channel", "stdio"]).succeeded();
+        assert_eq!(fixture.outcomes(), (5, 1), "schema {version}");
+        fixture.assert_undamaged();
+    }
+}
+
+#[test]
 fn missing_or_newer_database_is_not_migrated() {
     let fixture = CliFixture::new();
     assert!(fixture.capstan(&["store", "migrate"]).data().contains("does not exist yet"));

@@ -85,6 +85,26 @@ pub(super) async fn d09_no_entry_is_lost_while_the_tape_store_fails((store, file
     assert_eq!(read_texts(&tapes, &tape).await, ["a", "one", "two", "three", "b", "four", "five"]);
 }
 
+pub(super) async fn d09_pending_entries_are_replicated_without_another_commit((store, files): StorePair) {
+    let (tape, earlier) = (tape_name("t"), tape_name("earlier"));
+    commit(&*store, create_tape_batch(&earlier, [user_message("before the tape store")])).await;
+    let failing = Arc::new(FailingTapeStore { inner: Arc::clone(&files), should_fail: AtomicBool::new(false) });
+    let tapes = TapeRepository::with_external_store(Arc::clone(&store), Arc::clone(&failing) as Arc<dyn TapeStore>);
+    commit_to_tapes(&tapes, create_tape_batch(&tape, [user_message("one")])).await;
+    failing.should_fail.store(true, Ordering::Relaxed);
+    commit_to_tapes(&tapes, append_batch(&tape, [user_message("two")])).await;
+    assert_eq!(store.tapes_with_entries(None, 10).await.unwrap(), [earlier.clone(), tape.clone()]);
+    assert_eq!(store.tapes_with_entries(Some(&earlier), 10).await.unwrap(), std::slice::from_ref(&tape));
+    assert_eq!(store.tapes_with_entries(None, 1).await.unwrap(), std::slice::from_ref(&earlier));
+    assert_eq!(tapes.replicate_pending(|| true).await.unwrap(), 0, "the tape store still fails");
+    failing.should_fail.store(false, Ordering::Relaxed);
+    assert_eq!(tapes.replicate_pending(|| false).await.unwrap(), 0, "the host stops");
+    assert_eq!(tapes.replicate_pending(|| true).await.unwrap(), 1);
+    assert_eq!(store.tapes_with_entries(None, 10).await.unwrap(), [earlier], "it moves with its next commit");
+    assert_eq!(read_texts(&tapes, &tape).await, ["one", "two"]);
+    assert_eq!(tapes.verify().await.unwrap(), []);
+}
+
 pub(super) async fn d09_tape_from_the_tape_store_can_be_continued((store, files): StorePair) {
     let tape = tape_name("t");
     let old = [

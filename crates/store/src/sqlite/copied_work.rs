@@ -9,9 +9,23 @@ use rusqlite::{Connection, Result};
 /// Condition for pending messages. A literal, so that the partial index applies.
 const IS_PENDING: &str = "json_extract(status, '$.status') = 'waiting'";
 
+/// Number of recoveries after which every version that records owners gives an event up.
+const OLDER_MAX_ADOPTIONS: u32 = 3;
+
 /// Marks the unfinished work of a copy, which then is not repeated. Returns false if the schema has no owners (version 1).
 pub(super) fn mark_copied_work(connection: &Connection) -> Result<bool> {
     set_owner(connection, Some(RESTORED_OWNER))
+}
+
+/// Marks the unfinished work of a copy that an older version will open. Such a version does not know the mark, but gives up
+/// an event after [`OLDER_MAX_ADOPTIONS`] recoveries. Returns false if the schema has no owners (version 1).
+pub(super) fn give_up_copied_work(connection: &Connection) -> Result<bool> {
+    let has_owners = mark_copied_work(connection)?;
+    if has_owners {
+        let sql = "UPDATE in_flight SET adoptions = max(adoptions, ?1)";
+        connection.execute(sql, [OLDER_MAX_ADOPTIONS])?;
+    }
+    Ok(has_owners)
 }
 
 /// Removes the marks of a copy, so that its unfinished work is recovered as after a crash.

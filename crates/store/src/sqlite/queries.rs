@@ -36,6 +36,20 @@ pub(super) fn tapes(connection: &Connection, after: Option<&TapeName>, limit: us
     connection.prepare_cached(&sql)?.query_map(params![after, sql_limit(limit)], tape_row)?.collect()
 }
 
+/// Names of tapes that have entries, by name.
+pub(super) fn tapes_with_entries(
+    connection: &Connection,
+    after: Option<&TapeName>,
+    limit: usize,
+) -> Result<Vec<TapeName>> {
+    let sql = "SELECT DISTINCT tape FROM entries WHERE tape > ?1 ORDER BY tape LIMIT ?2";
+    let after = after.map_or("", TapeName::as_str);
+    connection
+        .prepare_cached(sql)?
+        .query_map(params![after, sql_limit(limit)], |row| tape_name_column(row, 0))?
+        .collect()
+}
+
 fn tape_row(row: &Row<'_>) -> Result<TapeRecord> {
     let parent: Option<String> = row.get(8)?;
     let fork = match parent {

@@ -61,25 +61,6 @@ pub fn check_database_file(path: impl AsRef<Path>) -> Result<(), StoreError> {
     }
 }
 
-/// Replaces the content of a database by that of `source`, and keeps the replaced content in the new file `kept`.
-///
-/// Fails with [`StoreError::Busy`], without any change, while another connection has the database open. Blocks until the
-/// new content is durable.
-pub fn replace_database(
-    database: impl AsRef<Path>,
-    source: impl AsRef<Path>,
-    kept: impl AsRef<Path>,
-) -> Result<(), StoreError> {
-    let (database, source, kept) = (database.as_ref(), source.as_ref(), kept.as_ref());
-    check_database_file(source)?;
-    let failed = |error: rusqlite::Error| store_error(database, &error);
-    let mut connection = lock_exclusively(database).map_err(failed)?;
-    keep_content(&connection, kept)?;
-    write_content(source, &mut connection, database)?;
-    // Closing the last connection writes the log to the database and syncs it.
-    connection.close().map_err(|(_, error)| failed(error))
-}
-
 /// Replaces the content of a locked database in one transaction, which is durable when the function returns.
 pub(super) fn write_content(source: &Path, connection: &mut Connection, database: &Path) -> Result<(), StoreError> {
     let point = FailPoint::named("replace-content");

@@ -18,7 +18,7 @@ use capstan_tape::StoreError;
 use rusqlite::Connection;
 
 use super::backup::{copy_connection, sync_directory};
-use super::copied_work::{mark_copied_work, unmark_copied_work};
+use super::copied_work::{give_up_copied_work, mark_copied_work, unmark_copied_work};
 use super::error::store_error;
 use super::fail_point::FailPoint;
 use super::file_guard::sidecar;
@@ -51,7 +51,7 @@ pub fn restore_database(
 ) -> Result<(), StoreError> {
     let (database, backup, kept) = (database.as_ref(), backup.as_ref(), kept.as_ref());
     check_database_file(backup)?;
-    let copy = RestorationCopy::create(database, backup, work)?;
+    let copy = RestorationCopy::create(database, backup, |connection| prepare_work(connection, work))?;
     let point = FailPoint::named("restore-mark");
     if let Some(mut connection) = lock_existing(database)? {
         keep_content(&connection, kept)?;
@@ -69,6 +69,30 @@ pub fn restore_database(
     Ok(())
 }
 
+/// Replaces the content of a database by that of `source`, the copy of an older schema, and keeps the replaced content in
+/// the new file `kept`. Work that was unfinished in the copy may have been completed since: no version repeats it.
+///
+/// Fails with [`StoreError::Busy`], without any change, while another connection has the database open. Blocks until the
+/// new content is durable.
+pub fn replace_database(
+    database: impl AsRef<Path>,
+    source: impl AsRef<Path>,
+    kept: impl AsRef<Path>,
+) -> Result<(), StoreError> {
+    let (database, source, kept) = (database.as_ref(), source.as_ref(), kept.as_ref());
+    check_database_file(source)?;
+    let copy = RestorationCopy::create(database, source, |connection| {
+        // The first version has no owners; its events are recovered as after a crash.
+        give_up_copied_work(connection).map(drop).map_err(|error| store_error(source, &error))
+    })?;
+    let failed = |error: rusqlite::Error| store_error(database, &error);
+    let mut connection = lock_exclusively(database).map_err(failed)?;
+    keep_content(&connection, kept)?;
+    write_content(&copy.path, &mut connection, database)?;
+    // Closing the last connection writes the log to the database and syncs it.
+    connection.close().map_err(|(_, error)| failed(error))
+}
+
 /// Copy of a backup next to the database that it replaces. Dropping it removes the file.
 struct RestorationCopy {
     path: PathBuf,
@@ -77,7 +101,11 @@ struct RestorationCopy {
 }
 
 impl RestorationCopy {
-    fn create(database: &Path, backup: &Path, work: UnfinishedWork) -> Result<Self, StoreError> {
+    fn create(
+        database: &Path,
+        backup: &Path,
+        prepare: impl FnOnce(&mut Connection) -> Result<(), StoreError>,
+    ) -> Result<Self, StoreError> {
         let name = database.file_name().unwrap_or_default().to_string_lossy();
         // `capstan doctor --repair` recognises this name, should the process be killed.
         let path = database.with_file_name(format!(".{name}.restore.capstan-{}.new", std::process::id()));
@@ -88,7 +116,7 @@ impl RestorationCopy {
         let point = FailPoint::named("restore-copy");
         point.before_commit();
         let entries = count_entries(&source).map_err(|error| store_error(backup, &error))?;
-        copy_connection(&source, &copy.path, |connection| prepare_work(connection, work))?;
+        copy_connection(&source, &copy.path, prepare)?;
         point.after_commit();
         copy.entries = entries;
         Ok(copy)

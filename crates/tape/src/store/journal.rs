@@ -35,6 +35,21 @@ pub trait JournalStore: Send + Sync + 'static {
         })
     }
 
+    /// Names after `after` of tapes that have entries in their rows, in order, at most `limit`. With an external tape
+    /// store these are the tapes with entries that are not replicated.
+    async fn tapes_with_entries(&self, after: Option<&TapeName>, limit: usize) -> Result<Vec<TapeName>, StoreError> {
+        let (mut found, mut after) = (Vec::new(), after.cloned());
+        while found.len() < limit {
+            let Some(record) = self.tape_page(after.as_ref(), 1).await?.pop() else { break };
+            let first = TapeSlice { limit: Some(1), ..TapeSlice::all() };
+            if !self.read(&record.name, &first).await?.is_empty() {
+                found.push(record.name.clone());
+            }
+            after = Some(record.name);
+        }
+        Ok(found)
+    }
+
     /// Entries in the rows of a tape, of all generations, without those of a fork's parent. An unknown tape has none.
     async fn read(&self, tape: &TapeName, slice: &TapeSlice) -> Result<Vec<Entry>, StoreError>;
 

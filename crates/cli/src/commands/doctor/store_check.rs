@@ -409,7 +409,7 @@ fn check_replication(unreplicated: &[(TapeName, EntryId)]) -> CheckResult {
         return CheckResult::ok("hand-over", "the tape store has every entry");
     }
     let lines = unreplicated.iter().map(|(tape, entry)| format!("tape {tape} from entry {entry}"));
-    let hint = "the next message of that session replicates them, as does `capstan doctor --repair`";
+    let hint = "the next `capstan serve` or message of that session replicates them, as does `capstan doctor --repair`";
     let message = format!("tapes with entries not replicated to the tape store: {}", unreplicated.len());
     CheckResult::warning("hand-over", message, hint).with_details(truncate_lines(lines))
 }

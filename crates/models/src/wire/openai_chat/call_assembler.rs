@@ -38,22 +38,19 @@ impl CallAssembler {
             _ => name.is_empty() && (id.is_empty() || id == call.id),
         };
         self.bytes += arguments.len();
-        match self.partial_calls.iter_mut().rev().find(belongs_to) {
-            Some(call) => {
-                if call.id.is_empty() {
-                    self.bytes += id.len();
-                    call.id = id;
-                }
-                if call.name.is_empty() {
-                    self.bytes += name.len();
-                    call.name = name;
-                }
-                call.arguments.push_str(&arguments);
+        if let Some(call) = self.partial_calls.iter_mut().rev().find(belongs_to) {
+            if call.id.is_empty() {
+                self.bytes += id.len();
+                call.id = id;
             }
-            None => {
-                self.bytes += id.len() + name.len();
-                self.partial_calls.push(PartialCall { index, id, name, arguments });
+            if call.name.is_empty() {
+                self.bytes += name.len();
+                call.name = name;
             }
+            call.arguments.push_str(&arguments);
+        } else {
+            self.bytes += id.len() + name.len();
+            self.partial_calls.push(PartialCall { index, id, name, arguments });
         }
     }
 
