@@ -119,6 +119,7 @@ pub(crate) fn builtin_commands(capstan: &Arc<Capstan>) -> Vec<CliCommand> {
 impl Capstan {
     /// Runs the command line with the arguments of this process.
     pub fn main(self) -> ExitCode {
+        capstan_sandbox::run_helper();
         let preview = CommandLinePreview::scan(std::env::args_os().skip(1));
         start_logging(&preview);
         make_undumpable();

@@ -29,6 +29,7 @@ mod repair;
 mod restore;
 mod run;
 mod runs;
+mod sandbox;
 mod serve;
 mod shutdown;
 mod soak;

@@ -4,10 +4,10 @@
 
 mod background_job;
 mod command_output;
+mod command_processes;
 mod environment;
 mod job_registry;
 mod process_selector;
-mod process_tree;
 mod running_command;
 mod watchdog;
 

@@ -16,9 +16,9 @@ use tokio::process::{Child, Command};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::command_output::{CommandOutput, OutputState};
+use super::command_processes::CommandProcesses;
 use super::environment;
 use super::process_selector::COMMAND_MARK_VARIABLE;
-use super::process_tree::ProcessTree;
 use super::watchdog::{CommandWatchdog, WatchGuard};
 use crate::tools::count_noun;
 
@@ -69,7 +69,7 @@ impl SpawnError {
 /// Running command. Dropping it kills everything it started.
 pub(super) struct RunningCommand {
     child: Child,
-    process_tree: ProcessTree,
+    process_tree: CommandProcesses,
     output: Arc<Mutex<CommandOutput>>,
     reader: AbortOnDropHandle<()>,
     /// Declared last, so that the command is watched until all its processes are killed.
@@ -128,7 +128,7 @@ impl RunningCommand {
         // The builder holds the write end of the pipe.
         drop(shell);
         let watch_guard = child.id().map(|leader| watchdog.watch_group(leader));
-        let process_tree = ProcessTree::new(child.id(), mark);
+        let process_tree = CommandProcesses::new(child.id(), mark);
         let output = Arc::new(Mutex::new(CommandOutput::with_max_bytes(max_output, &command.secrets)));
         let reader = AbortOnDropHandle::new(tokio::spawn(pump_output(reader, Arc::clone(&output))));
         Ok(Self { child, process_tree, output, reader, _watch_guard: watch_guard })

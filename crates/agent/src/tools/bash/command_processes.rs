@@ -1,4 +1,4 @@
-//! Process tree of a command.
+//! Processes of a command.
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
@@ -7,13 +7,13 @@ use super::process_selector::ProcessSelector;
 /// All processes a command started. They are killed on drop, however the command ended, unless the tree was
 /// [disarmed](Self::disarm).
 #[derive(Debug)]
-pub(super) struct ProcessTree {
+pub(super) struct CommandProcesses {
     leader: Option<Pid>,
     mark: String,
     is_disarmed: bool,
 }
 
-impl ProcessTree {
+impl CommandProcesses {
     /// Creates the tree of the process with id `leader` and of all processes with this mark.
     pub(super) fn new(leader: Option<u32>, mark: String) -> Self {
         let leader = leader.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
@@ -51,7 +51,7 @@ impl ProcessTree {
     }
 }
 
-impl Drop for ProcessTree {
+impl Drop for CommandProcesses {
     fn drop(&mut self) {
         if !self.is_disarmed {
             self.kill_all_blocking();
