@@ -1,0 +1,63 @@
+"""The main function of a plugin."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+
+from .errors import CapstanError
+from .manifest import Manifest
+from .plugin import Plugin
+from .server import PluginServer
+from .stdio import claim_stdio
+
+THREADS_TIMEOUT = 0.5
+
+
+def serve(plugin: Plugin) -> None:
+    """Serves the plugin until the host ends it. Does not return.
+
+    An error of the manifest is reported to the host, as the answer to `initialize`.
+    """
+    manifest, failure = None, ""
+    try:
+        manifest = plugin.load_manifest()
+    except CapstanError as error:
+        failure = str(error)
+        print(failure, file=sys.stderr)
+    if os.isatty(0):
+        print("This is a plugin for Capstan: the host starts it. Test it with capstan_sdk.testing.", file=sys.stderr)
+        sys.exit(1 if failure else 0)
+    read_descriptor, write_descriptor = claim_stdio()
+    if not logging.getLogger().handlers:
+        logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    loop.run_until_complete(_serve(plugin, manifest, failure, read_descriptor, write_descriptor))
+    _exit(1 if failure else 0)
+
+
+async def _serve(
+    plugin: Plugin, manifest: Manifest | None, failure: str, read_descriptor: int, write_descriptor: int
+) -> None:
+    server = PluginServer(plugin, manifest, failure)
+    server.serve(read_descriptor, write_descriptor)
+    await server.finished.wait()
+    await server.close()
+
+
+def _exit(status: int) -> None:
+    """Ends the process, also if threads of the author do not end."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    others = [thread for thread in threading.enumerate() if thread is not threading.current_thread() and not thread.daemon]
+    for thread in others:
+        if thread.name.startswith("asyncio_"):
+            continue
+        thread.join(THREADS_TIMEOUT)
+    if any(thread.is_alive() for thread in others):
+        os._exit(status)
+    sys.exit(status)
