@@ -153,7 +153,7 @@ class ModelGenerator:
         documented = [
             f"{field}: {' '.join(item['description'].split())}" for field, item in properties.items() if "description" in item
         ]
-        lines = ["@dataclass", f"class {name}(Model):"]
+        lines = ["@dataclass(eq=False, repr=False)", f"class {name}(Model):"]
         lines += docstring(schema.get("description", f"Type {name}."), "    ", documented)
         lines.append("")
         if required:

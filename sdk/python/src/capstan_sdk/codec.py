@@ -25,14 +25,24 @@ ModelType = TypeVar("ModelType", bound="Model")
 _MISSING = dataclasses.MISSING
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False, repr=False)
 class Model:
-    """Base of the types of the protocol. `extra` has the fields that this version of the SDK does not know."""
+    """Base of the types of the protocol. `extra` has the fields that this version of the SDK does not know.
+
+    Comparison and text are here, once, because the code that `dataclass` makes for them doubles the time of the import.
+    """
 
     _required_: ClassVar[frozenset[str]] = frozenset()
     _tag_: ClassVar[tuple[str, str] | None] = None
 
-    extra: JsonObject = dataclasses.field(default_factory=dict, kw_only=True, repr=False)
+    extra: JsonObject = dataclasses.field(default_factory=dict, kw_only=True)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and vars(other) == vars(self)
+
+    def __repr__(self) -> str:
+        fields = [f"{name}={value!r}" for name, value in vars(self).items() if name != "extra" or value]
+        return f"{type(self).__name__}({', '.join(fields)})"
 
     @classmethod
     def from_json(cls: type[ModelType], value: Any, path: str = "") -> ModelType:
@@ -63,7 +73,7 @@ class Model:
         return result
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False, repr=False)
 class OtherVariant(Model):
     """A variant of a tagged union that this version of the SDK does not know: all its fields are in `extra`."""
 

@@ -9,7 +9,7 @@ from .codec import JsonObject, Model
 from .models import Content, Event, ModelOutput, ModelRequest, OutboundMessage, ToolOutput
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False, repr=False)
 class InboundMessage(Model):
     """A message that entered the host, as hooks see it."""
 
@@ -18,7 +18,7 @@ class InboundMessage(Model):
     accepted_at: Optional[str] = None
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False, repr=False)
 class ToolCallRequest(Model):
     """A tool call that the host is about to make, or has made."""
 
@@ -26,7 +26,7 @@ class ToolCallRequest(Model):
     arguments: JsonObject = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False, repr=False)
 class ModelOutcome(Model):
     """End of a model call: its output, or its error."""
 
@@ -34,7 +34,7 @@ class ModelOutcome(Model):
     error: Optional[str] = None
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False, repr=False)
 class TurnError(Model):
     """An error of a turn: `detail` for the log, `public` for people."""
 

@@ -147,7 +147,7 @@ WorkspaceId: TypeAlias = str
 EventTimeForm: TypeAlias = Union[Timestamp, int]
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ActionRequest(Model):
     """Request for an action on the platform of an event.
 
@@ -161,7 +161,7 @@ class ActionRequest(Model):
     arguments: JsonObject = field_of(default_factory=dict)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ActorRef(Model):
     """Originator of an event.
 
@@ -177,7 +177,7 @@ class ActorRef(Model):
     type: Optional[str] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class AdapterContext(Model):
     """Results of the host's hooks for an event; runners may ignore them.
 
@@ -187,7 +187,7 @@ class AdapterContext(Model):
     prompt: Optional[Content] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class AnchorsCall(Model):
     """Request for the newest anchors.
 
@@ -199,7 +199,7 @@ class AnchorsCall(Model):
     limit: int
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ApiError(Model):
     """Error response of the run API.
 
@@ -217,7 +217,7 @@ class ApiError(Model):
     cause: Optional[str] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ApprovalRule(Model):
     """Rule that allows or denies a tool call, or requires approval by a person.
 
@@ -233,7 +233,7 @@ class ApprovalRule(Model):
     containing: Optional[str] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Artifact(Model):
     """Description of an artifact, recorded on the tape of the run that created it.
 
@@ -253,7 +253,7 @@ class Artifact(Model):
     hash: BlobHash
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ArtifactDescribeCall(Model):
     """Request for the description of an artifact.
 
@@ -265,7 +265,7 @@ class ArtifactDescribeCall(Model):
     id: ArtifactId
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ArtifactListCall(Model):
     """Request for a page of the artifacts of the session.
 
@@ -279,7 +279,7 @@ class ArtifactListCall(Model):
     cursor: Optional[str] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ArtifactPage(Model):
     """A page of a list, and the cursor of the next one.
 
@@ -293,7 +293,7 @@ class ArtifactPage(Model):
     next: Optional[str] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ArtifactPart(Model):
     """A range of an artifact's content.
 
@@ -309,7 +309,7 @@ class ArtifactPart(Model):
     content: Bytes
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ArtifactReadCall(Model):
     """Request for a range of an artifact's content.
 
@@ -325,7 +325,7 @@ class ArtifactReadCall(Model):
     offset: int = 0
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Binding(Model):
     """Rule that assigns matching events to a runner.
 
@@ -358,7 +358,7 @@ class Binding(Model):
     enabled: bool = True
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class BindingScope(Model):
     """Scope of a binding; an absent field matches every value.
 
@@ -378,7 +378,7 @@ class BindingScope(Model):
     actor_id: Optional[str] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ChatMessage(Model):
     """One message of a conversation.
 
@@ -398,7 +398,7 @@ class ChatMessage(Model):
     name: Optional[str] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ChildRunCall(Model):
     """Task for a child run. An absent limit is inherited from the parent, whose limits the child cannot exceed.
 
@@ -423,7 +423,7 @@ class ChildRunCall(Model):
     merge_back: bool = False
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ChildRunOutcome(Model):
     """A child run that has ended.
 
@@ -446,7 +446,7 @@ class ChildRunOutcome(Model):
     merged: bool = False
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class CommandCall(Model):
     """A comma command.
 
@@ -462,7 +462,7 @@ class CommandCall(Model):
     arguments: JsonObject = field_of(default_factory=dict)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class CommandRefusalCall(Model):
     """A comma command that cannot be run.
 
@@ -476,7 +476,7 @@ class CommandRefusalCall(Model):
     reason: str
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ContinuationCall(Model):
     """Request for the prompt of a further step.
 
@@ -488,7 +488,7 @@ class ContinuationCall(Model):
     step: int
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ConversationContext(Model):
     """Conversation of a run.
 
@@ -506,7 +506,7 @@ class ConversationContext(Model):
     thread_id: Optional[str] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class DeliveryPolicy(Model):
     """Delivery of replies.
 
@@ -525,7 +525,7 @@ class DeliveryPolicy(Model):
     silent: bool = False
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class DeliveryTarget(Model):
     """Destination of replies.
 
@@ -539,7 +539,7 @@ class DeliveryTarget(Model):
     reply_to: Optional[str] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Descriptor(Model):
     """Registered description of a runner.
 
@@ -570,7 +570,7 @@ class Descriptor(Model):
     plugin: Optional[PluginRef] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Event(Model):
     """Occurrence at a source, in the form that all parts of the host share.
 
@@ -613,7 +613,7 @@ class Event(Model):
     metadata: JsonObject = field_of(default_factory=dict)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class EventFilter(Model):
     """Condition on one field of an event. All given tests must hold.
 
@@ -631,7 +631,7 @@ class EventFilter(Model):
     exists: Optional[bool] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class EventGetCall(Model):
     """Request for an event by its id.
 
@@ -643,7 +643,7 @@ class EventGetCall(Model):
     id: EventId
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class EventInput(Model):
     """Text and attachments of an event.
 
@@ -655,7 +655,7 @@ class EventInput(Model):
     contents: list[ContentPart] = field_of(default_factory=list)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class EventKey(Model):
     """Identity of an event: its id within its source and bot.
 
@@ -671,7 +671,7 @@ class EventKey(Model):
     event_id: EventId
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class EventLogItemActivity(Model):
     """Tool calls and results, commands, platform actions, handoffs, dispatched messages, errors.
 
@@ -685,7 +685,7 @@ class EventLogItemActivity(Model):
     fact: Literal["activity"] = field_of(default="activity", kw_only=True)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class EventLogItemDelivery(Model):
     """A message of the event's turn, and its delivery status.
 
@@ -707,7 +707,7 @@ class EventLogItemDelivery(Model):
     fact: Literal["delivery"] = field_of(default="delivery", kw_only=True)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class EventLogItemInbound(Model):
     """An event was accepted.
 
@@ -723,7 +723,7 @@ class EventLogItemInbound(Model):
     fact: Literal["inbound"] = field_of(default="inbound", kw_only=True)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class EventLogItemOutcome(Model):
     """Outcome of an event.
 
@@ -741,7 +741,7 @@ class EventLogItemOutcome(Model):
     run_id: Optional[RunId] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class EventLogItemPage(Model):
     """A page of a list, and the cursor of the next one.
 
@@ -755,7 +755,7 @@ class EventLogItemPage(Model):
     next: Optional[str] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class EventRecord(Model):
     """An accepted event and its outcome.
 
@@ -775,7 +775,7 @@ class EventRecord(Model):
     run_id: Optional[RunId] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ForkCall(Model):
     """Request for a fork of the tape.
 
@@ -785,7 +785,7 @@ class ForkCall(Model):
     at: Optional[EntryId] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ForkSummary(Model):
     """A fork of a tape.
 
@@ -801,7 +801,7 @@ class ForkSummary(Model):
     position: EntryId
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Grant(Model):
     """Authority of one run: computed when the run begins, stored with it, and from then on the only source of
     permission checks.
@@ -846,7 +846,7 @@ class Grant(Model):
     state_limits: StateLimits = field_of(default_factory=lambda: StateLimits.from_json({'keys': 1000, 'value_bytes': 65536, 'total_bytes': 1048576}))
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class HandoffCall(Model):
     """A handoff: the anchor to be written.
 
@@ -860,7 +860,7 @@ class HandoffCall(Model):
     state: JsonObject = field_of(default_factory=dict)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class HistoryHandles(Model):
     """Handles to the history of the conversation.
 
@@ -872,7 +872,7 @@ class HistoryHandles(Model):
     tape: TapeName
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class HistoryMessage(Model):
     """A message of the dialogue.
 
@@ -897,7 +897,7 @@ class HistoryMessage(Model):
     events: list[MessageEvent] = field_of(default_factory=list)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class HistoryMessagePage(Model):
     """A page of a list, and the cursor of the next one.
 
@@ -911,7 +911,7 @@ class HistoryMessagePage(Model):
     next: Optional[str] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class HistorySearchCall(Model):
     """Request for the newest messages that contain a text.
 
@@ -927,7 +927,7 @@ class HistorySearchCall(Model):
     session: Optional[SessionId] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class KnowledgeBase(Model):
     """A knowledge base that a run may query.
 
@@ -941,7 +941,7 @@ class KnowledgeBase(Model):
     description: str
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class KnowledgeOperationAccessFields(Model):
     """Type KnowledgeOperationAccessFields."""
 
@@ -949,7 +949,7 @@ class KnowledgeOperationAccessFields(Model):
     operations: Optional[list[KnowledgeOperation]] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class KnowledgePassage(Model):
     """A passage of a knowledge base.
 
@@ -967,7 +967,7 @@ class KnowledgePassage(Model):
     line: Optional[int] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class KnowledgePassagePage(Model):
     """A page of a list, and the cursor of the next one.
 
@@ -981,7 +981,7 @@ class KnowledgePassagePage(Model):
     next: Optional[str] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class MessageEvent(Model):
     """Event that a message was built from: who said what, without the additions of the prompt.
 
@@ -1001,7 +1001,7 @@ class MessageEvent(Model):
     contents: list[ContentPart] = field_of(default_factory=list)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ModelCall(Model):
     """Request to a model.
 
@@ -1022,7 +1022,7 @@ class ModelCall(Model):
     fallbacks: Optional[list[ModelId]] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ModelChoiceCall(Model):
     """Choice of the session's model.
 
@@ -1032,7 +1032,7 @@ class ModelChoiceCall(Model):
     model: Optional[ModelId] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ModelDirectory(Model):
     """Models that a run may ask.
 
@@ -1048,7 +1048,7 @@ class ModelDirectory(Model):
     default: Optional[ModelId] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ModelEventProviderMeta(Model):
     """Opaque provider data that later requests must include with this message."""
 
@@ -1059,7 +1059,7 @@ class ModelEventProviderMeta(Model):
     type: Literal["provider_meta"] = field_of(default="provider_meta", kw_only=True)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ModelEventReasoning(Model):
     """Next piece of the reasoning."""
 
@@ -1070,7 +1070,7 @@ class ModelEventReasoning(Model):
     type: Literal["reasoning"] = field_of(default="reasoning", kw_only=True)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ModelEventStop(Model):
     """The answer is complete."""
 
@@ -1080,7 +1080,7 @@ class ModelEventStop(Model):
     type: Literal["stop"] = field_of(default="stop", kw_only=True)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ModelEventText(Model):
     """Next piece of the text."""
 
@@ -1091,7 +1091,7 @@ class ModelEventText(Model):
     type: Literal["text"] = field_of(default="text", kw_only=True)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ModelEventToolCall(Model):
     """A complete tool call."""
 
@@ -1102,7 +1102,7 @@ class ModelEventToolCall(Model):
     type: Literal["tool_call"] = field_of(default="tool_call", kw_only=True)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ModelEventTruncated(Model):
     """The answer reached the token limit and is incomplete. A tool call whose arguments are not a JSON object was
     cut off and must not be made.
@@ -1114,7 +1114,7 @@ class ModelEventTruncated(Model):
     type: Literal["truncated"] = field_of(default="truncated", kw_only=True)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ModelEventUsage(Model):
     """Tokens that the call used."""
 
@@ -1125,7 +1125,7 @@ class ModelEventUsage(Model):
     type: Literal["usage"] = field_of(default="usage", kw_only=True)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ModelOperationAccessFields(Model):
     """Type ModelOperationAccessFields."""
 
@@ -1133,7 +1133,7 @@ class ModelOperationAccessFields(Model):
     operations: Optional[list[ModelOperation]] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ModelOptions(Model):
     """Options of a model call; the provider decides about absent ones.
 
@@ -1155,7 +1155,7 @@ class ModelOptions(Model):
     body: JsonObject = field_of(default_factory=dict)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ModelOutput(Model):
     """Complete output of a model call, collected from its stream.
 
@@ -1173,7 +1173,7 @@ class ModelOutput(Model):
     provider_meta: JsonObject = field_of(default_factory=dict)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ModelRequest(Model):
     """Request to a model.
 
@@ -1193,7 +1193,7 @@ class ModelRequest(Model):
     options: ModelOptions = field_of(default_factory=lambda: ModelOptions())
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class NewArtifact(Model):
     """Content to be stored as an artifact.
 
@@ -1209,7 +1209,7 @@ class NewArtifact(Model):
     content: Bytes
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class NoteCall(Model):
     """An event to be written that no view shows.
 
@@ -1223,7 +1223,7 @@ class NoteCall(Model):
     data: JsonValue
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class OutboundMessage(Model):
     """Final message for a chat.
 
@@ -1247,7 +1247,7 @@ class OutboundMessage(Model):
     metadata: JsonObject = field_of(default_factory=dict)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class OutboxStatusHeld(Model):
     """Held for the operator: it waited too long to be sent without a decision.
 
@@ -1263,7 +1263,7 @@ class OutboxStatusHeld(Model):
     fate_unknown: bool = False
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class OutboxStatusNoted(Model):
     """Dead letter that the operator dropped (`capstan outbox drop`).
 
@@ -1277,7 +1277,7 @@ class OutboxStatusNoted(Model):
     status: Literal["noted"] = field_of(default="noted", kw_only=True)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class OutboxStatusSent(Model):
     """Accepted by the channel.
 
@@ -1291,7 +1291,7 @@ class OutboxStatusSent(Model):
     possible_duplicate: bool = False
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class OutboxStatusUndelivered(Model):
     """Dead letter: not retried any more, its text stays readable.
 
@@ -1305,7 +1305,7 @@ class OutboxStatusUndelivered(Model):
     status: Literal["undelivered"] = field_of(default="undelivered", kw_only=True)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class OutboxStatusWaiting(Model):
     """Waiting for its next attempt.
 
@@ -1323,7 +1323,7 @@ class OutboxStatusWaiting(Model):
     reason: Optional[str] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class OutcomeCancelled(Model):
     """The run was cancelled."""
 
@@ -1333,7 +1333,7 @@ class OutcomeCancelled(Model):
     outcome: Literal["cancelled"] = field_of(default="cancelled", kw_only=True)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class OutcomeDropped(Model):
     """Dropped by admission."""
 
@@ -1343,7 +1343,7 @@ class OutcomeDropped(Model):
     outcome: Literal["dropped"] = field_of(default="dropped", kw_only=True)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class OutcomeFailed(Model):
     """The turn failed and the user was notified.
 
@@ -1359,7 +1359,7 @@ class OutcomeFailed(Model):
     code: Optional[str] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class OutcomeFolded(Model):
     """Folded into the run of another event.
 
@@ -1373,7 +1373,7 @@ class OutcomeFolded(Model):
     outcome: Literal["folded"] = field_of(default="folded", kw_only=True)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class OutcomeReplied(Model):
     """The turn ended with a reply.
 
@@ -1387,7 +1387,7 @@ class OutcomeReplied(Model):
     outcome: Literal["replied"] = field_of(default="replied", kw_only=True)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class OutcomeSilent(Model):
     """The turn ended without a reply."""
 
@@ -1397,7 +1397,7 @@ class OutcomeSilent(Model):
     outcome: Literal["silent"] = field_of(default="silent", kw_only=True)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class PageRequest(Model):
     """Request for a page of the history or of the event log.
 
@@ -1415,7 +1415,7 @@ class PageRequest(Model):
     cursor: Optional[str] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class PermissionSet(Model):
     """Set of permissions: those that a runner requests, those that a binding allows, or those that a run has.
 
@@ -1451,7 +1451,7 @@ class PermissionSet(Model):
     steering: bool = False
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class PluginRef(Model):
     """Reference from a runner to its plugin.
 
@@ -1467,7 +1467,7 @@ class PluginRef(Model):
     version: Optional[str] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class RawPayloadCall(Model):
     """Request for a range of the raw payload of an event.
 
@@ -1483,7 +1483,7 @@ class RawPayloadCall(Model):
     offset: int = 0
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class RawPayloadPart(Model):
     """A range of the raw payload of an event.
 
@@ -1499,7 +1499,7 @@ class RawPayloadPart(Model):
     content: Bytes
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class RawPayloadRef(Model):
     """Reference to the platform's own payload in the store: part of the acceptance record if it is short, otherwise
     a blob.
@@ -1512,7 +1512,7 @@ class RawPayloadRef(Model):
     blob: BlobHash
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class RerankCall(Model):
     """Texts to be ranked by relevance to a query.
 
@@ -1528,7 +1528,7 @@ class RerankCall(Model):
     documents: list[str] = field_of(default_factory=list)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class RerankScore(Model):
     """Relevance of one text.
 
@@ -1542,7 +1542,7 @@ class RerankScore(Model):
     score: float
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ResetCall(Model):
     """Request for a new generation of the tape.
 
@@ -1552,7 +1552,7 @@ class ResetCall(Model):
     archive: bool = False
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ResourcePolicy(Model):
     """Resources that a binding allows its runner. An absent field allows everything that the runner's descriptor
     requests, unless the field says otherwise.
@@ -1593,7 +1593,7 @@ class ResourcePolicy(Model):
     approvals: list[ApprovalRule] = field_of(default_factory=list)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class RetrieveCall(Model):
     """A query to a knowledge base.
 
@@ -1611,7 +1611,7 @@ class RetrieveCall(Model):
     cursor: Optional[str] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class RetrievedPage(Model):
     """A page of passages.
 
@@ -1626,7 +1626,7 @@ class RetrievedPage(Model):
     left_out: Optional[str] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class RunCancelCall(Model):
     """Request to cancel a child run.
 
@@ -1638,7 +1638,7 @@ class RunCancelCall(Model):
     run_id: RunId
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class RunContext(Model):
     """Context of a run. It has the event but no message history, only handles to request the history.
 
@@ -1683,7 +1683,7 @@ class RunContext(Model):
     metadata: JsonObject = field_of(default_factory=dict)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class RunEventsCall(Model):
     """Request for the events of a run.
 
@@ -1699,7 +1699,7 @@ class RunEventsCall(Model):
     cursor: Optional[str] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class RunGetCall(Model):
     """Request for a run of the ledger.
 
@@ -1711,7 +1711,7 @@ class RunGetCall(Model):
     run_id: RunId
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class RunListCall(Model):
     """Request for a page of the runs of the session.
 
@@ -1725,7 +1725,7 @@ class RunListCall(Model):
     cursor: Optional[str] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class RunResources(Model):
     """Resources that a run may use.
 
@@ -1737,7 +1737,7 @@ class RunResources(Model):
     grant: Grant
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class RunSummary(Model):
     """A run, as recorded in the ledger.
 
@@ -1767,7 +1767,7 @@ class RunSummary(Model):
     usage: Optional[Usage] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class RunSummaryPage(Model):
     """A page of a list, and the cursor of the next one.
 
@@ -1781,7 +1781,7 @@ class RunSummaryPage(Model):
     next: Optional[str] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class RunTrigger(Model):
     """Reason of a run.
 
@@ -1795,7 +1795,7 @@ class RunTrigger(Model):
     binding_id: BindingId
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class RunnerCapabilities(Model):
     """Capabilities that a runner declares.
 
@@ -1829,7 +1829,7 @@ class RunnerCapabilities(Model):
     effects_through_host: bool = False
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class RuntimeContext(Model):
     """Facts about the running host.
 
@@ -1847,7 +1847,7 @@ class RuntimeContext(Model):
     max_steps: Optional[int] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class SayCall(Model):
     """A message with the role `user` to be written.
 
@@ -1859,7 +1859,7 @@ class SayCall(Model):
     content: Content
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class StateEntry(Model):
     """A stored value and its key.
 
@@ -1875,7 +1875,7 @@ class StateEntry(Model):
     at: Timestamp
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class StateEntryPage(Model):
     """A page of a list, and the cursor of the next one.
 
@@ -1889,7 +1889,7 @@ class StateEntryPage(Model):
     next: Optional[str] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class StateKeyCall(Model):
     """A key of a scope, to be read or removed.
 
@@ -1903,7 +1903,7 @@ class StateKeyCall(Model):
     key: str
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class StateLimits(Model):
     """Limits of the state that a runner may store in one scope.
 
@@ -1917,7 +1917,7 @@ class StateLimits(Model):
     total_bytes: int = 1048576
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class StateListCall(Model):
     """Request for a page of the keys and values of a scope.
 
@@ -1935,7 +1935,7 @@ class StateListCall(Model):
     prefix: str = ""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class StatePolicy(Model):
     """State that a binding allows its runner to store in the host.
 
@@ -1949,7 +1949,7 @@ class StatePolicy(Model):
     limits: StateLimits = field_of(default_factory=lambda: StateLimits.from_json({'keys': 1000, 'value_bytes': 65536, 'total_bytes': 1048576}))
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class StateSetCall(Model):
     """A value to be stored under a key.
 
@@ -1965,7 +1965,7 @@ class StateSetCall(Model):
     value: JsonValue
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class SteeredMessage(Model):
     """A message that arrived during the run.
 
@@ -1979,7 +1979,7 @@ class SteeredMessage(Model):
     event: MessageEvent
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class StorageEntry(Model):
     """Description of stored content.
 
@@ -1997,7 +1997,7 @@ class StorageEntry(Model):
     at: Timestamp
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class StorageEntryPage(Model):
     """A page of a list, and the cursor of the next one.
 
@@ -2011,7 +2011,7 @@ class StorageEntryPage(Model):
     next: Optional[str] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class StorageListCall(Model):
     """Request for a page of the names of an area.
 
@@ -2027,7 +2027,7 @@ class StorageListCall(Model):
     cursor: Optional[str] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class StorageNameCall(Model):
     """A name of an area, to be read or removed.
 
@@ -2041,7 +2041,7 @@ class StorageNameCall(Model):
     name: str
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class StoragePutCall(Model):
     """Content to be stored under a name.
 
@@ -2057,7 +2057,7 @@ class StoragePutCall(Model):
     content: Bytes
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class StoredContent(Model):
     """Stored content.
 
@@ -2069,7 +2069,7 @@ class StoredContent(Model):
     content: Bytes
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class StreamEventError(Model):
     """An error occurred.
 
@@ -2085,7 +2085,7 @@ class StreamEventError(Model):
     code: Optional[str] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class StreamEventFinal(Model):
     """End of the stream.
 
@@ -2101,7 +2101,7 @@ class StreamEventFinal(Model):
     type: Literal["final"] = field_of(default="final", kw_only=True)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class StreamEventReasoning(Model):
     """Next piece of the model's reasoning.
 
@@ -2115,7 +2115,7 @@ class StreamEventReasoning(Model):
     type: Literal["reasoning"] = field_of(default="reasoning", kw_only=True)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class StreamEventText(Model):
     """Next piece of the reply.
 
@@ -2129,7 +2129,7 @@ class StreamEventText(Model):
     type: Literal["text"] = field_of(default="text", kw_only=True)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class StreamEventToolCall(Model):
     """A tool call is about to start.
 
@@ -2143,7 +2143,7 @@ class StreamEventToolCall(Model):
     type: Literal["tool_call"] = field_of(default="tool_call", kw_only=True)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class StreamEventToolResult(Model):
     """A tool call has ended.
 
@@ -2161,7 +2161,7 @@ class StreamEventToolResult(Model):
     type: Literal["tool_result"] = field_of(default="tool_result", kw_only=True)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class StreamEventUsage(Model):
     """Token usage of a model call.
 
@@ -2175,7 +2175,7 @@ class StreamEventUsage(Model):
     type: Literal["usage"] = field_of(default="usage", kw_only=True)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class StreamEventWaiting(Model):
     """A model call failed and will be retried. The wait ends with the next event of the run.
 
@@ -2193,7 +2193,7 @@ class StreamEventWaiting(Model):
     code: Optional[str] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class SubjectRef(Model):
     """Target of an event: a message, a member, a group.
 
@@ -2209,7 +2209,7 @@ class SubjectRef(Model):
     data: JsonObject = field_of(default_factory=dict)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class TapeEntry(Model):
     """An entry of a tape, as a run reads it.
 
@@ -2230,7 +2230,7 @@ class TapeEntry(Model):
     meta: JsonObject = field_of(default_factory=dict)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class TapeSearchCall(Model):
     """Request for the newest entries that contain a text.
 
@@ -2244,7 +2244,7 @@ class TapeSearchCall(Model):
     limit: int
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class TapeSummary(Model):
     """Name, head and anchors of a tape.
 
@@ -2264,7 +2264,7 @@ class TapeSummary(Model):
     last_anchor: Optional[str] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class TokenCount(Model):
     """Number of tokens of a request.
 
@@ -2278,7 +2278,7 @@ class TokenCount(Model):
     estimated: bool
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ToolCall(Model):
     """Tool call, as a model requests it.
 
@@ -2294,7 +2294,7 @@ class ToolCall(Model):
     type: str = "function"
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ToolDetailCall(Model):
     """Request for the description and schema of a tool.
 
@@ -2306,7 +2306,7 @@ class ToolDetailCall(Model):
     name: str
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ToolFunction(Model):
     """Tool and arguments of a call.
 
@@ -2320,7 +2320,7 @@ class ToolFunction(Model):
     arguments: str
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ToolOperationAccessFields(Model):
     """Type ToolOperationAccessFields."""
 
@@ -2328,7 +2328,7 @@ class ToolOperationAccessFields(Model):
     operations: Optional[list[ToolOperation]] = None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ToolOutput(Model):
     """Output of a tool.
 
@@ -2342,7 +2342,7 @@ class ToolOutput(Model):
     is_error: bool = False
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ToolSpec(Model):
     """Description of a tool, for models and for `help`.
 
@@ -2358,7 +2358,7 @@ class ToolSpec(Model):
     parameters: JsonValue
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ToolStepCall(Model):
     """Tool calls of one step.
 
@@ -2370,7 +2370,7 @@ class ToolStepCall(Model):
     calls: list[ToolCall]
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Usage(Model):
     """Token counts as reported by the provider; an absent count is unknown, not zero.
 

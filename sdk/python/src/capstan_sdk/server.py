@@ -134,11 +134,13 @@ class PluginServer:
                 raise RpcError(NOT_READY, "not ready")
             self._state = "draining"
             return self._keep(self._shutdown(param(request.params, "deadline_ms", float, SHUTDOWN_DEADLINE_MS)))
+        if self._state in ("starting", "initializing"):
+            raise RpcError(NOT_READY, "not ready")
         serve = self._methods.get(method)
         if serve is None:
             raise RpcError(METHOD_NOT_FOUND, f"there is no method {method}")
         if self._state != "ready" and not (self._state == "draining" and method in ("channel.send", "channel.stop")):
-            raise RpcError(NOT_READY, "not ready" if self._state == "starting" else "the plugin is being shut down")
+            raise RpcError(NOT_READY, "the plugin is being shut down")
         try:
             result = serve(request)
         except ModelDecodeError as error:
