@@ -3,6 +3,7 @@
 //! - [`Event`], [`OutboundMessage`], [`Content`], [`StreamEvent`]: traffic with channels;
 //! - [`Binding`], [`Descriptor`], [`PermissionSet`], [`Grant`]: assignment and authority of runners;
 //! - [`RunContext`], [`RunResult`] and [`run_api`]: input, output and host calls of a run;
+//! - [`plugin_protocol`]: manifest and messages of plugins that are processes;
 //! - [`ErrorCode`] and the ids.
 //!
 //! The crate does no I/O and has no logic beyond validation. [`Clock`] and [`RetryBackoff`] are here because every
@@ -33,6 +34,7 @@ mod outbound;
 mod outbox_status;
 mod outcome;
 mod permission_set;
+pub mod plugin_protocol;
 mod public_address;
 mod result_parse;
 mod retry_backoff;

@@ -34,13 +34,13 @@ pub enum ResultBody {
     /// Next piece of a message. Streamed, never journalled.
     #[serde(rename = "message.delta")]
     MessageDelta {
-        /// Added text.
+        /// Text to append to the message: an increment, not the message so far.
         delta: String,
     },
     /// Next piece of the reasoning. Streamed, never journalled.
     #[serde(rename = "reasoning.delta")]
     ReasoningDelta {
-        /// Added text.
+        /// Text to append to the reasoning: an increment, not the reasoning so far.
         delta: String,
     },
     /// Complete message. Journalled; its deltas, if any, precede it.

@@ -10,10 +10,17 @@ use schemars::generate::SchemaSettings;
 use schemars::{Schema, json_schema, schema_for};
 use serde_json::{Map, Value, json};
 
+use crate::plugin_protocol::{
+    PluginChannelEnded, PluginChannelError, PluginChannelEvent, PluginChannelSend, PluginChannelStart,
+    PluginChannelStop, PluginHookAnswer, PluginHookCall, PluginInitialize, PluginInitialized, PluginIntakeError,
+    PluginKnowledgePassages, PluginKnowledgeSearch, PluginLog, PluginManifest, PluginModelError, PluginModelStream,
+    PluginProgress, PluginRequestCancel, PluginRunCall, PluginRunCancel, PluginRunResult, PluginRunStart,
+    PluginShutdown, PluginStreamCredit, PluginStreamItem, PluginToolCall,
+};
 use crate::run_api::{ApiRequest, ApiResponse};
 use crate::{
     ApiError, Binding, Descriptor, Event, Grant, ModelRequest, OutboundMessage, Outcome, RunContext, RunResult,
-    StreamEvent,
+    StreamEvent, ToolOutput,
 };
 
 /// Schema and its file name.
@@ -59,9 +66,37 @@ fn bundle() -> Value {
         ModelRequest,
         OutboundMessage,
         Outcome,
+        PluginChannelEnded,
+        PluginChannelError,
+        PluginChannelEvent,
+        PluginChannelSend,
+        PluginChannelStart,
+        PluginChannelStop,
+        PluginHookAnswer,
+        PluginHookCall,
+        PluginInitialize,
+        PluginInitialized,
+        PluginIntakeError,
+        PluginKnowledgePassages,
+        PluginKnowledgeSearch,
+        PluginLog,
+        PluginManifest,
+        PluginModelError,
+        PluginModelStream,
+        PluginProgress,
+        PluginRequestCancel,
+        PluginRunCall,
+        PluginRunCancel,
+        PluginRunResult,
+        PluginRunStart,
+        PluginShutdown,
+        PluginStreamCredit,
+        PluginStreamItem,
+        PluginToolCall,
         RunContext,
         RunResult,
         StreamEvent,
+        ToolOutput,
     );
     let definitions = generator.take_definitions(true);
     finish_document(&json_schema!({

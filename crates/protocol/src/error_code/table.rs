@@ -204,6 +204,9 @@ error_codes! {
     /// A command of a plugin failed.
     PluginCommandFailed { id: "plugin-command-failed", exit: Failed, owner: Shared,
         hint: "the plugin's own message is above" }
+    /// The manifest of a plugin cannot be used.
+    PluginInvalid { id: "plugin-invalid", exit: Usage, owner: Shared,
+        hint: "correct the key named in the message; docs/plugin-protocol.md lists the keys" }
     /// `capstan doctor` found problems.
     ProblemsFound { id: "problems-found", exit: Failed, owner: Shared,
         hint: "follow the suggestion printed with each failed check" }
