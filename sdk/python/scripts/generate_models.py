@@ -19,9 +19,12 @@ BUNDLE = PACKAGE.parent.parent / "crates" / "protocol" / "schema" / "capstan.jso
 SOURCE = PACKAGE / "src" / "capstan_sdk"
 LINE_LEN = 116
 
-# Types that the SDK represents in another way: calls and responses by the facade, results by `results`, parts of a
-# message as plain objects.
-EXCLUDED = re.compile(r"(ApiRe(quest|sponse)\w*|RunResult\w*|KnownPart\w*|ImageUrl|EmptyCall)$")
+# Types that the SDK represents in another way (calls and responses by the facade, results by `results`, parts of a message as
+# plain objects), messages that its transport reads and writes itself, and types of the host alone.
+EXCLUDED = re.compile(
+    r"(ApiRe(quest|sponse)\w*|RunResult\w*|KnownPart\w*|ImageUrl|EmptyCall|Plugin(?!Ref)\w*|StreamEvent\w*"
+    r"|Binding|BindingScope|EventFilter|\w+Policy)$"
+)
 OVERRIDES = {"Content": "Union[str, list[JsonObject]]", "ContentPart": "JsonObject"}
 
 HEADER = '''"""{title}

@@ -16,6 +16,8 @@ import time
 import unittest
 from typing import Any, Callable, Optional
 
+import schema_check
+
 SOURCE = pathlib.Path(__file__).resolve().parent.parent / "src"
 REPOSITORY = SOURCE.parent.parent.parent
 MAX_WAIT_SECONDS = 20.0
@@ -64,6 +66,8 @@ class RawHost:
         self.messages: queue.Queue[Optional[Message]] = queue.Queue()
         self.kept: list[Message] = []
         self.bad_lines: list[bytes] = []
+        self.schema_problems: list[str] = []
+        self._methods: dict[Any, str] = {}
         self.stderr = b""
         self._may_read = threading.Event()
         self._may_read.set()
@@ -81,9 +85,14 @@ class RawHost:
                 self.messages.put(None)
                 return
             try:
-                self.messages.put(json.loads(line))
+                message = json.loads(line)
             except ValueError:
                 self.bad_lines.append(line)
+                continue
+            found = schema_check.message_problem(message, self._methods.get(message.get("id")))
+            if found is not None:
+                self.schema_problems.append(found)
+            self.messages.put(message)
 
     def _read_stderr(self) -> None:
         assert self.process.stderr is not None
@@ -106,6 +115,8 @@ class RawHost:
 
     def send(self, message: Message) -> None:
         """Sends a message on one line."""
+        if "id" in message and "method" in message:
+            self._methods[message["id"]] = message["method"]
         self.send_bytes(line_of(message))
 
     def notify(self, method: str, **params: Any) -> None:
@@ -231,8 +242,14 @@ class WireTest(unittest.TestCase):
         (folder / "plugin.toml").write_text(MANIFEST + textwrap.dedent(manifest))
         (folder / "plugin.py").write_text(textwrap.dedent(code))
         host = RawHost(folder, [sys.executable, "plugin.py"])
+        self.addCleanup(self.check_lines, host)
         self.addCleanup(host.kill)
         if initialize:
             answer = host.initialize(**params)
             self.assertIn("result", answer, host.stderr)
         return host
+
+    def check_lines(self, host: RawHost) -> None:
+        """Every line that the plugin wrote must be a message that fits the schema bundle."""
+        self.assertEqual(host.bad_lines, [])
+        self.assertEqual(host.schema_problems, [])

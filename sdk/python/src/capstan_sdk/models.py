@@ -326,59 +326,6 @@ class ArtifactReadCall(Model):
 
 
 @dataclass(eq=False, repr=False)
-class Binding(Model):
-    """Rule that assigns matching events to a runner.
-
-    binding_id: Id of the binding.
-    scope: Workspace, bot, channel, conversation, thread and actor that the binding is limited to.
-    event_types: Event types that match: names, or prefixes such as `group.*`; empty matches all.
-    filters: Further conditions on an event; all must hold.
-    runner_id: Runner that serves the events.
-    runner_config: Configuration of the runner.
-    resource_policy: Resources that the runner may use.
-    state_policy: State that the runner may store.
-    delivery_policy: Delivery of the replies.
-    timeout_seconds: Maximum duration of a run under this binding, in seconds; absent: that of the runner and of the
-        host.
-    enabled: False to disable the binding.
-    """
-
-    _required_: ClassVar[frozenset[str]] = frozenset(["binding_id", "runner_id"])
-
-    binding_id: BindingId
-    runner_id: RunnerId
-    scope: BindingScope = field_of(default_factory=lambda: BindingScope())
-    event_types: list[str] = field_of(default_factory=list)
-    filters: list[EventFilter] = field_of(default_factory=list)
-    runner_config: JsonObject = field_of(default_factory=dict)
-    resource_policy: ResourcePolicy = field_of(default_factory=lambda: ResourcePolicy.from_json({'reach': 'conversation'}))
-    state_policy: StatePolicy = field_of(default_factory=lambda: StatePolicy.from_json({'enabled': False, 'limits': {'keys': 1000, 'value_bytes': 65536, 'total_bytes': 1048576}}))
-    delivery_policy: DeliveryPolicy = field_of(default_factory=lambda: DeliveryPolicy.from_json({'no_stream': False, 'silent': False}))
-    timeout_seconds: Optional[int] = None
-    enabled: bool = True
-
-
-@dataclass(eq=False, repr=False)
-class BindingScope(Model):
-    """Scope of a binding; an absent field matches every value.
-
-    workspace_id: The workspace.
-    bot_id: The bot account.
-    channel: The channel.
-    conversation_id: The conversation.
-    thread_id: The thread of the conversation.
-    actor_id: The actor of the event.
-    """
-
-    workspace_id: Optional[WorkspaceId] = None
-    bot_id: Optional[str] = None
-    channel: Optional[ChannelName] = None
-    conversation_id: Optional[str] = None
-    thread_id: Optional[str] = None
-    actor_id: Optional[str] = None
-
-
-@dataclass(eq=False, repr=False)
 class ChatMessage(Model):
     """One message of a conversation.
 
@@ -507,25 +454,6 @@ class ConversationContext(Model):
 
 
 @dataclass(eq=False, repr=False)
-class DeliveryPolicy(Model):
-    """Delivery of replies.
-
-    no_stream: Do not send stream events to the channel.
-    admission: Handling of messages that arrive during a turn; absent: the channel's default.
-    output_channel: Channel for replies if the event names none.
-    chat_id: Chat for replies, on `output_channel` or the event's own channel; absent: the chat that the event
-        names.
-    silent: Send nothing: replies are recorded on the tape only.
-    """
-
-    no_stream: bool = False
-    admission: Optional[AdmissionMode] = None
-    output_channel: Optional[ChannelName] = None
-    chat_id: Optional[ChatId] = None
-    silent: bool = False
-
-
-@dataclass(eq=False, repr=False)
 class DeliveryTarget(Model):
     """Destination of replies.
 
@@ -611,24 +539,6 @@ class Event(Model):
     delivery: DeliveryTarget = field_of(default_factory=lambda: DeliveryTarget())
     raw_ref: Optional[RawPayloadRef] = None
     metadata: JsonObject = field_of(default_factory=dict)
-
-
-@dataclass(eq=False, repr=False)
-class EventFilter(Model):
-    """Condition on one field of an event. All given tests must hold.
-
-    field: Path of the field, separated by dots: `metadata.lang`, `input.text`.
-    one_of: The value is one of these.
-    contains: The value is a string that contains this text.
-    exists: The field is present (`true`) or absent (`false`).
-    """
-
-    _required_: ClassVar[frozenset[str]] = frozenset(["field"])
-
-    field: str
-    one_of: list[JsonValue] = field_of(default_factory=list)
-    contains: Optional[str] = None
-    exists: Optional[bool] = None
 
 
 @dataclass(eq=False, repr=False)
@@ -1553,47 +1463,6 @@ class ResetCall(Model):
 
 
 @dataclass(eq=False, repr=False)
-class ResourcePolicy(Model):
-    """Resources that a binding allows its runner. An absent field allows everything that the runner's descriptor
-    requests, unless the field says otherwise.
-
-    models: Models, by `provider:name`.
-    tools: Tools, by name. Absent: all for a trusted origin; for a remote one, all but those that need a trusted
-        origin, and comma commands of read-only tools only.
-    knowledge_bases: Knowledge bases, by id.
-    history: Conversation history.
-    events: Event log.
-    reach: Range of history and events. Anything beyond the conversation must be allowed here.
-    artifacts: Artifacts of the session.
-    storage: Content stored by the host.
-    platform_api: Platform actions, by name. Absent: none.
-    tape: Tape of the session.
-    prompt: Prompts of the host: the system and continuation prompts, and `adapter.prompt` of the run context.
-    children: Child runs.
-    steering: Messages that arrive during the run.
-    shell_commands: Run a comma command with an unknown name as a shell command; absent: for trusted origins only.
-        `true` also gives remote origins all tools that `tools` does not exclude.
-    approvals: Approval rules for tool calls; the first matching rule applies.
-    """
-
-    models: Optional[ModelOperationAccess] = None
-    tools: Optional[ToolOperationAccess] = None
-    knowledge_bases: Optional[KnowledgeOperationAccess] = None
-    history: Optional[list[HistoryOperation]] = None
-    events: Optional[list[EventOperation]] = None
-    reach: ReadScope = "conversation"
-    artifacts: Optional[list[ArtifactOperation]] = None
-    storage: Optional[list[StorageArea]] = None
-    platform_api: Optional[AllowList] = None
-    tape: Optional[TapeAccess] = None
-    prompt: Optional[bool] = None
-    children: Optional[bool] = None
-    steering: Optional[bool] = None
-    shell_commands: Optional[bool] = None
-    approvals: list[ApprovalRule] = field_of(default_factory=list)
-
-
-@dataclass(eq=False, repr=False)
 class RetrieveCall(Model):
     """A query to a knowledge base.
 
@@ -1936,20 +1805,6 @@ class StateListCall(Model):
 
 
 @dataclass(eq=False, repr=False)
-class StatePolicy(Model):
-    """State that a binding allows its runner to store in the host.
-
-    enabled: Allow the runner to store state.
-    scopes: Allowed scopes; absent: all that the runner requests.
-    limits: Limits for each scope.
-    """
-
-    enabled: bool = False
-    scopes: Optional[list[StateScope]] = None
-    limits: StateLimits = field_of(default_factory=lambda: StateLimits.from_json({'keys': 1000, 'value_bytes': 65536, 'total_bytes': 1048576}))
-
-
-@dataclass(eq=False, repr=False)
 class StateSetCall(Model):
     """A value to be stored under a key.
 
@@ -2067,130 +1922,6 @@ class StoredContent(Model):
     _required_: ClassVar[frozenset[str]] = frozenset(["content"])
 
     content: Bytes
-
-
-@dataclass(eq=False, repr=False)
-class StreamEventError(Model):
-    """An error occurred.
-
-    message: Description that may be shown to users.
-    code: Code of the failure, if it has one.
-    """
-
-    _required_: ClassVar[frozenset[str]] = frozenset(["message", "type"])
-    _tag_: ClassVar[Optional[tuple[str, str]]] = ("type", "error")
-
-    message: str
-    type: Literal["error"] = field_of(default="error", kw_only=True)
-    code: Optional[str] = None
-
-
-@dataclass(eq=False, repr=False)
-class StreamEventFinal(Model):
-    """End of the stream.
-
-    text: Complete reply.
-    ok: True if the run succeeded.
-    """
-
-    _required_: ClassVar[frozenset[str]] = frozenset(["ok", "text", "type"])
-    _tag_: ClassVar[Optional[tuple[str, str]]] = ("type", "final")
-
-    text: str
-    ok: bool
-    type: Literal["final"] = field_of(default="final", kw_only=True)
-
-
-@dataclass(eq=False, repr=False)
-class StreamEventReasoning(Model):
-    """Next piece of the model's reasoning.
-
-    delta: Added text.
-    """
-
-    _required_: ClassVar[frozenset[str]] = frozenset(["delta", "type"])
-    _tag_: ClassVar[Optional[tuple[str, str]]] = ("type", "reasoning")
-
-    delta: str
-    type: Literal["reasoning"] = field_of(default="reasoning", kw_only=True)
-
-
-@dataclass(eq=False, repr=False)
-class StreamEventText(Model):
-    """Next piece of the reply.
-
-    delta: Added text.
-    """
-
-    _required_: ClassVar[frozenset[str]] = frozenset(["delta", "type"])
-    _tag_: ClassVar[Optional[tuple[str, str]]] = ("type", "text")
-
-    delta: str
-    type: Literal["text"] = field_of(default="text", kw_only=True)
-
-
-@dataclass(eq=False, repr=False)
-class StreamEventToolCall(Model):
-    """A tool call is about to start.
-
-    call: The call.
-    """
-
-    _required_: ClassVar[frozenset[str]] = frozenset(["call", "type"])
-    _tag_: ClassVar[Optional[tuple[str, str]]] = ("type", "tool_call")
-
-    call: ToolCall
-    type: Literal["tool_call"] = field_of(default="tool_call", kw_only=True)
-
-
-@dataclass(eq=False, repr=False)
-class StreamEventToolResult(Model):
-    """A tool call has ended.
-
-    call_id: Id of the call.
-    name: Name of the tool.
-    output: Output of the tool.
-    """
-
-    _required_: ClassVar[frozenset[str]] = frozenset(["call_id", "name", "output", "type"])
-    _tag_: ClassVar[Optional[tuple[str, str]]] = ("type", "tool_result")
-
-    call_id: str
-    name: str
-    output: ToolOutput
-    type: Literal["tool_result"] = field_of(default="tool_result", kw_only=True)
-
-
-@dataclass(eq=False, repr=False)
-class StreamEventUsage(Model):
-    """Token usage of a model call.
-
-    usage: Usage of this call.
-    """
-
-    _required_: ClassVar[frozenset[str]] = frozenset(["type", "usage"])
-    _tag_: ClassVar[Optional[tuple[str, str]]] = ("type", "usage")
-
-    usage: Usage
-    type: Literal["usage"] = field_of(default="usage", kw_only=True)
-
-
-@dataclass(eq=False, repr=False)
-class StreamEventWaiting(Model):
-    """A model call failed and will be retried. The wait ends with the next event of the run.
-
-    reason: Reason that may be shown to users.
-    code: Code of the failure, if it has one.
-    seconds: Delay before the retry.
-    """
-
-    _required_: ClassVar[frozenset[str]] = frozenset(["reason", "seconds", "type"])
-    _tag_: ClassVar[Optional[tuple[str, str]]] = ("type", "waiting")
-
-    reason: str
-    seconds: float
-    type: Literal["waiting"] = field_of(default="waiting", kw_only=True)
-    code: Optional[str] = None
 
 
 @dataclass(eq=False, repr=False)
@@ -2430,20 +2161,6 @@ Outcome: TypeAlias = Union[
 ]
 
 
-# Event of the model stage, as sent to channels.
-StreamEvent: TypeAlias = Union[
-    StreamEventText,
-    StreamEventReasoning,
-    StreamEventToolCall,
-    StreamEventToolResult,
-    StreamEventUsage,
-    StreamEventWaiting,
-    StreamEventError,
-    StreamEventFinal,
-    OtherVariant,
-]
-
-
 __all__ = [
     "ActionRequest",
     "ActorRef",
@@ -2463,9 +2180,7 @@ __all__ = [
     "ArtifactPage",
     "ArtifactPart",
     "ArtifactReadCall",
-    "Binding",
     "BindingId",
-    "BindingScope",
     "BlobHash",
     "ChannelName",
     "ChatId",
@@ -2480,13 +2195,11 @@ __all__ = [
     "ContinuationCall",
     "ConversationContext",
     "ConversationKind",
-    "DeliveryPolicy",
     "DeliveryTarget",
     "Descriptor",
     "EntryId",
     "EntryOrder",
     "Event",
-    "EventFilter",
     "EventGetCall",
     "EventId",
     "EventInput",
@@ -2565,7 +2278,6 @@ __all__ = [
     "RerankCall",
     "RerankScore",
     "ResetCall",
-    "ResourcePolicy",
     "RetrieveCall",
     "RetrievedPage",
     "RunCancelCall",
@@ -2589,7 +2301,6 @@ __all__ = [
     "StateKeyCall",
     "StateLimits",
     "StateListCall",
-    "StatePolicy",
     "StateScope",
     "StateSetCall",
     "SteeredMessage",
@@ -2600,15 +2311,6 @@ __all__ = [
     "StorageNameCall",
     "StoragePutCall",
     "StoredContent",
-    "StreamEvent",
-    "StreamEventError",
-    "StreamEventFinal",
-    "StreamEventReasoning",
-    "StreamEventText",
-    "StreamEventToolCall",
-    "StreamEventToolResult",
-    "StreamEventUsage",
-    "StreamEventWaiting",
     "SubjectRef",
     "TapeAccess",
     "TapeEntry",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
+import pathlib
+import sys
 from typing import Any, Callable, Optional, TypeVar, Union
 
 from .codec import JsonObject
@@ -12,10 +14,12 @@ from .components import AgentRunner, Channel, FunctionRunner
 from .contexts import ToolContext
 from .errors import CapstanError, ManifestError
 from .json_schema import FunctionSchema, function_schema
-from .manifest import HOOK_ARGUMENTS, Manifest
+from .manifest import HOOK_ARGUMENTS, MANIFEST_NAME, Manifest
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Contribution = TypeVar("Contribution")
+
+MAX_FOLDERS_ABOVE = 4
 
 
 class RegistrationError(CapstanError):
@@ -52,12 +56,12 @@ class Plugin:
         if __name__ == "__main__":
             serve(plugin)
 
-    manifest: path of `plugin.toml`. Default: the one in the working directory, which is the folder of the plugin when the host
-    starts it.
+    manifest: path of `plugin.toml`. Default: the one beside the file that makes the plugin, or above it; otherwise the
+    one in the working directory.
     """
 
     def __init__(self, manifest: Union[str, os.PathLike[str], None] = None) -> None:
-        self.manifest_path = manifest
+        self.manifest_path = manifest or find_manifest(sys._getframe(1).f_globals.get("__file__"))
         self.runners: dict[str, AgentRunner] = {}
         self.hooks: dict[str, RegisteredHook] = {}
         self.tools: dict[str, RegisteredTool] = {}
@@ -183,7 +187,7 @@ class Plugin:
 
     def load_manifest(self) -> Manifest:
         """The manifest, checked against what is registered."""
-        manifest = Manifest.load(self.manifest_path or ".")
+        manifest = Manifest.load(self.manifest_path)
         differences = self.differences(manifest)
         if differences:
             raise ManifestError("plugin.toml and the code differ:\n" + "\n".join(f"  - {each}" for each in differences))
@@ -243,6 +247,15 @@ class Plugin:
             if kind and own_kind and kind != own_kind:
                 found.append(f"the parameter {parameter} of the tool {name} is {own_kind} in the code and {kind} in the manifest")
         return found
+
+
+def find_manifest(source: Optional[str]) -> pathlib.Path:
+    """Manifest of the plugin that a source file belongs to."""
+    if source is not None:
+        for folder in list(pathlib.Path(source).resolve().parents)[:MAX_FOLDERS_ABOVE]:
+            if (folder / MANIFEST_NAME).is_file():
+                return folder / MANIFEST_NAME
+    return pathlib.Path(MANIFEST_NAME).absolute()
 
 
 def given_schema(function: Callable[..., Any], parameters: JsonObject) -> FunctionSchema:
