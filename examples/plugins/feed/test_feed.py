@@ -4,9 +4,10 @@ import pathlib
 import tempfile
 import unittest
 
+from feed import plugin
+
 from capstan_sdk import Event, RpcError
 from capstan_sdk.testing import PluginHarness
-from feed import plugin
 
 FAST = {"poll_seconds": 0.001}
 

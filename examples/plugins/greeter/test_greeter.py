@@ -2,8 +2,9 @@
 
 import unittest
 
-from capstan_sdk.testing import PluginHarness
 from greeter import plugin
+
+from capstan_sdk.testing import PluginHarness
 
 
 class GreeterTest(unittest.IsolatedAsyncioTestCase):

@@ -1,7 +1,7 @@
 """Masks keys in model requests and tool results.
 
-The hooks are fail-closed: while the plugin does not work, calls fail, and nothing is sent unmasked. The setting `patterns` of
-`[plugins.redactor]` adds regular expressions.
+The hooks are fail-closed: while the plugin does not work, calls fail, and nothing is sent unmasked. The setting
+`patterns` of `[plugins.redactor]` adds regular expressions.
 """
 
 import re

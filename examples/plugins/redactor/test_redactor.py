@@ -2,9 +2,10 @@
 
 import unittest
 
+from redactor import plugin
+
 from capstan_sdk import ChatMessage, ModelRequest, RpcError, ToolOutput
 from capstan_sdk.testing import PluginHarness
-from redactor import plugin
 
 KEY = "sk-abcdefghijklmnop"
 

@@ -12,7 +12,9 @@ FOLDER = pathlib.Path(__file__).parent
 
 class ShellToolTest(unittest.TestCase):
     def converse(self, *lines: Any) -> list[Any]:
-        text = "".join((line if isinstance(line, str) else json.dumps({"jsonrpc": "2.0", **line})) + "\n" for line in lines)
+        text = "".join(
+            (line if isinstance(line, str) else json.dumps({"jsonrpc": "2.0", **line})) + "\n" for line in lines
+        )
         command = [sys.executable, "tool.py"]
         done = subprocess.run(command, cwd=FOLDER, input=text, capture_output=True, text=True, timeout=20)
         self.assertEqual((done.returncode, done.stderr), (0, ""))

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Generates the models and the facade of the run API from the JSON Schema bundle of the protocol.
 
-    scripts/generate_models.py          write src/capstan_sdk/models.py and src/capstan_sdk/run_api.py
-    scripts/generate_models.py --check  fail if one of them is not current
+scripts/generate_models.py          write src/capstan_sdk/models.py and src/capstan_sdk/run_api.py
+scripts/generate_models.py --check  fail if one of them is not current
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ BUNDLE = PACKAGE.parent.parent / "crates" / "protocol" / "schema" / "capstan.jso
 SOURCE = PACKAGE / "src" / "capstan_sdk"
 LINE_LEN = 116
 
-# Types that the SDK represents in another way (calls and responses by the facade, results by `results`, parts of a message as
-# plain objects), messages that its transport reads and writes itself, and types of the host alone.
+# Types that the SDK represents in another way (calls and responses by the facade, results by `results`, parts of a
+# message as plain objects), messages that its transport reads and writes itself, and types of the host alone.
 EXCLUDED = re.compile(
     r"(ApiRe(quest|sponse)\w*|RunResult\w*|KnownPart\w*|ImageUrl|EmptyCall|Plugin(?!Ref)\w*|StreamEvent\w*"
-    r"|Binding|BindingScope|EventFilter|\w+Policy)$"
+    r"|Binding|BindingScope|EventFilter|\w+Policy|Descriptor)$"
 )
 OVERRIDES = {"Content": "Union[str, list[JsonObject]]", "ContentPart": "JsonObject"}
 
@@ -131,7 +131,11 @@ class ModelGenerator:
             made = f"{annotation}.from_json({value!r})" if value else f"{annotation}()"
             return annotation, f"field_of(default_factory=lambda: {made})"
         if value is None:
-            name = annotation if annotation not in self.definitions else self.alias(annotation, self.definitions[annotation])
+            name = (
+                annotation
+                if annotation not in self.definitions
+                else self.alias(annotation, self.definitions[annotation])
+            )
             if name.startswith("list["):
                 value = []
             elif name.startswith(("dict[", "JsonObject")):
@@ -154,7 +158,9 @@ class ModelGenerator:
         properties = schema["properties"]
         tag = self.tags.get(name)
         documented = [
-            f"{field}: {' '.join(item['description'].split())}" for field, item in properties.items() if "description" in item
+            f"{field}: {' '.join(item['description'].split())}"
+            for field, item in properties.items()
+            if "description" in item
         ]
         lines = ["@dataclass(eq=False, repr=False)", f"class {name}(Model):"]
         lines += docstring(schema.get("description", f"Type {name}."), "    ", documented)
@@ -162,13 +168,17 @@ class ModelGenerator:
         if required:
             lines += wrapped_names("    _required_: ClassVar[frozenset[str]] = frozenset([", sorted(required), "])")
         if tag:
-            lines.append(f"    _tag_: ClassVar[Optional[tuple[str, str]]] = ({json.dumps(tag[0])}, {json.dumps(tag[1])})")
+            lines.append(
+                f"    _tag_: ClassVar[Optional[tuple[str, str]]] = ({json.dumps(tag[0])}, {json.dumps(tag[1])})"
+            )
         if required or tag:
             lines.append("")
         optional = []
         for field, item in properties.items():
             if tag and field == tag[0]:
-                optional.append(f"    {field}: Literal[{json.dumps(tag[1])}] = field_of(default={json.dumps(tag[1])}, kw_only=True)")
+                optional.append(
+                    f"    {field}: Literal[{json.dumps(tag[1])}] = field_of(default={json.dumps(tag[1])}, kw_only=True)"
+                )
             elif field in required:
                 lines.append(f"    {field}: {self.annotation(item)}")
             else:
@@ -279,6 +289,11 @@ class FacadeGenerator:
         built = f"{params}({', '.join(arguments)}).to_json()" if arguments else "{}"
         result = self.use(self.models.annotation(response))
         doc = docstring(call.get("description", full_name), "        ", documented)
+        prepared: list[str] = []
+        if len(built) > 60:
+            prepared = [f"        request = {params}(", *(f"            {each}," for each in arguments), "        )"]
+            built = "request.to_json()"
+        doc += prepared
         if full_name == "models.stream":
             head = self.signature("def", name, signature, "ModelStream")
             return [*head, *doc, f"        return self._caller.stream({json.dumps(full_name)}, {built})"]
@@ -288,7 +303,13 @@ class FacadeGenerator:
             return [*head, *doc, f"        {sent}"]
         if result in ("JsonValue",):
             return [*head, *doc, f"        return {sent}"]
-        return [*head, *doc, f"        response: {result} = _decode({result}, {sent})", "        return response"]
+        return [
+            *head,
+            *doc,
+            f"        response = {sent}",
+            f"        decoded: {result} = _decode({result}, response)",
+            "        return decoded",
+        ]
 
     def signature(self, keyword: str, name: str, parameters: list[str], result: str) -> list[str]:
         line = f"    {keyword} {name}({', '.join(parameters)}) -> {result}:"
@@ -316,7 +337,7 @@ class FacadeGenerator:
                 body += ["", *self.method(full_name)]
         body += ["", "", "class AgentRunAPIProxy:"]
         body += docstring(
-            "The only way from a plugin to the host: the calls that the grant of the run covers, by group. Refusals raise "
+            "The only way from a plugin to the host: calls that the grant of the run covers, by group. Refusals raise "
             "`RunApiError`, calls after the end of the run `RunEndedError`.",
             "    ",
         )

@@ -1,4 +1,4 @@
-"""A host for tests of the wire: it drives a plugin process with plain lines, and shares no code with the SDK's transport."""
+"""A host for tests of the wire: it drives a plugin process with plain lines, without the transport of the SDK."""
 
 from __future__ import annotations
 
@@ -180,7 +180,9 @@ class RawHost:
 
     def start_run(self, run_id: str, text: str = "", credit: int = 1000, runner: str = "main", **params: Any) -> None:
         """Starts a run; the answer must be `{}`."""
-        answer = self.call("run.start", run_id=run_id, runner=runner, context=context(run_id, text), credit=credit, **params)
+        answer = self.call(
+            "run.start", run_id=run_id, runner=runner, context=context(run_id, text), credit=credit, **params
+        )
         assert answer.get("result") == {}, answer
 
     def drain(self) -> list[Message]:

@@ -28,15 +28,19 @@ RESULTS = {
 }
 EMPTY_RESULTS = ("ping", "shutdown", "run.start", "channel.start", "channel.send", "channel.stop", "model.stream")
 
-_TYPES = {
-    "string": str,
-    "integer": int,
+_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
     "number": (int, float),
-    "boolean": bool,
-    "object": dict,
-    "array": list,
-    "null": type(None),
+    "boolean": (bool,),
+    "object": (dict,),
+    "array": (list,),
+    "null": (type(None),),
 }
+
+
+def _is_of(value: Any, kind: str) -> bool:
+    return isinstance(value, _TYPES[kind]) and not (isinstance(value, bool) and kind in ("integer", "number"))
 
 
 @functools.lru_cache(maxsize=None)
@@ -58,7 +62,7 @@ def problem(schema: Any, value: Any, path: str = "") -> Optional[str]:
     kinds = schema.get("type")
     if kinds is not None:
         kinds = kinds if isinstance(kinds, list) else [kinds]
-        if not any(isinstance(value, _TYPES[kind]) and not (isinstance(value, bool) and kind in ("integer", "number")) for kind in kinds):
+        if not any(_is_of(value, kind) for kind in kinds):
             return f"{path}: {value!r} is not of the type {' or '.join(kinds)}"
     if "discriminator" in schema and isinstance(value, dict):
         tag = schema["discriminator"]["propertyName"]

@@ -9,11 +9,13 @@ import pathlib
 import sys
 import tempfile
 import unittest
-from typing import Any, Optional
+from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "src"))
 
 import schema_check
+from raw_host import MANIFEST, MAX_WAIT_SECONDS
+
 from capstan_sdk import (
     AgentRunAPIProxy,
     AgentRunContext,
@@ -51,7 +53,6 @@ from capstan_sdk import (
     stay_silent,
 )
 from capstan_sdk.testing import HarnessError, PluginHarness, covers, run_once
-from raw_host import MANIFEST, MAX_WAIT_SECONDS
 
 RUNNER = '[[runners]]\nname = "main"\nlabel = "Main"\n'
 EVERYTHING = RUNNER + """
@@ -96,8 +97,10 @@ class HarnessTest(unittest.IsolatedAsyncioTestCase):
 
 class RunTest(HarnessTest):
     async def test_every_group_of_the_run_api(self) -> None:
-        plugin = self.plugin(EVERYTHING + '[[tools]]\nname = "sum"\ndescription = "Sum"\nparameters = {type = "object", '
-                             'properties = {a = {type = "integer"}, b = {type = "integer"}}, required = ["a", "b"]}\n')
+        plugin = self.plugin(
+            EVERYTHING + '[[tools]]\nname = "sum"\ndescription = "Sum"\nparameters = {type = "object", '
+            'properties = {a = {type = "integer"}, b = {type = "integer"}}, required = ["a", "b"]}\n'
+        )
 
         @plugin.tool("sum")
         def add(a: int, b: int) -> int:
@@ -133,7 +136,9 @@ class RunTest(HarnessTest):
             yield run_completed()
 
         async with PluginHarness(plugin) as host:
-            host.api.model_replies.extend([ModelOutput("invoked"), ModelOutput("streamed", usage=Usage(total_tokens=3))])
+            host.api.model_replies.extend(
+                [ModelOutput("invoked"), ModelOutput("streamed", usage=Usage(total_tokens=3))]
+            )
             host.api.steering.append("faster")
             host.api.knowledge["base"] = [KnowledgePassage("a.md", "rope", 0.5)]
             host.api.on("platform.call", lambda params: {"deleted": params["arguments"]["id"]})
@@ -223,7 +228,9 @@ class RunTest(HarnessTest):
         async with PluginHarness(plugin, settings={"token": "t"}) as host:
             report = await host.run("main", config={"greeting": "hi"}, deadline_ms=60_000)
         self.assertEqual(report.text, "hi t True")
-        self.assertEqual(host.logs, [{"level": "warn", "message": "careful", "run_id": "run-1", "fields": {"city": "Paris"}}])
+        self.assertEqual(
+            host.logs, [{"level": "warn", "message": "careful", "run_id": "run-1", "fields": {"city": "Paris"}}]
+        )
         self.assertEqual(host.progress, [{"run_id": "run-1", "message": "reading", "fraction": 1.0}])
 
     async def test_state_of_one_run_is_in_the_context_of_the_next(self) -> None:
@@ -295,19 +302,33 @@ class HookTest(HarnessTest):
             handle.send("ops", "chat", "hello")
             return f"{message.event.input.text} from {message.origin}"
 
-        message = {"event": {"event_id": "1", "event_type": "t", "source": "s", "input": {"text": "hi"}}, "origin": "remote"}
+        message = {
+            "event": {"event_id": "1", "event_type": "t", "source": "s", "input": {"text": "hi"}},
+            "origin": "remote",
+        }
         async with PluginHarness(plugin) as host:
-            answer = await host.call_hook("build_prompt", message=message, state={"draft": 1, "kept": 2}, session_id="s")
+            answer = await host.call_hook(
+                "build_prompt", message=message, state={"draft": 1, "kept": 2}, session_id="s"
+            )
         self.assertEqual(answer.value, "hi from remote")
         self.assertEqual(answer.state, {"kept": 2, "greeted": True})
         self.assertEqual([effect["type"] for effect in answer.effects], ["note", "anchor", "send"])
         self.assertIsNone(schema_check.problem({"$ref": "PluginHookAnswer"}, {"effects": answer.effects}))
 
     async def test_values_of_hooks(self) -> None:
-        names = ["before_tool_call", "before_llm_call", "after_llm_call", "render_outbound", "dispatch_outbound", "on_error"]
+        names = [
+            "before_tool_call",
+            "before_llm_call",
+            "after_llm_call",
+            "render_outbound",
+            "dispatch_outbound",
+            "on_error",
+        ]
         arguments = [["call"], ["request"], ["outcome"], ["model_output"], ["message"], ["error", "notice"]]
         manifest = "".join(f'[[hooks]]\nname = "{n}"\narguments = {json.dumps(a)}\n' for n, a in zip(names, arguments))
-        plugin = self.plugin(manifest + '[[hooks]]\nname = "system_prompt"\nmode = "static"\ntext = "Degrees are in Celsius."\n')
+        plugin = self.plugin(
+            manifest + '[[hooks]]\nname = "system_prompt"\nmode = "static"\ntext = "Degrees are in Celsius."\n'
+        )
         seen: list[Any] = []
 
         @plugin.hook("before_tool_call")
@@ -364,7 +385,12 @@ class HookTest(HarnessTest):
 
 
 class ToolTest(HarnessTest):
-    MANIFEST = '[[tools]]\nname = "tool"\ndescription = "Tool"\nparameters = {type = "object", properties = {x = {type = "string"}}}\n'
+    MANIFEST = """
+[[tools]]
+name = "tool"
+description = "Tool"
+parameters = {type = "object", properties = {x = {type = "string"}}}
+"""
 
     async def test_outputs_of_tools(self) -> None:
         plugin = self.plugin(self.MANIFEST)
@@ -374,10 +400,17 @@ class ToolTest(HarnessTest):
             """Tool."""
             if x == "error":
                 raise ToolError("no such city")
-            return {"json": {"a": 1}, "none": None, "parts": [{"type": "text", "text": "a"}], "output": ToolOutput("o", True)}.get(x, x)
+            return {
+                "json": {"a": 1},
+                "none": None,
+                "parts": [{"type": "text", "text": "a"}],
+                "output": ToolOutput("o", True),
+            }.get(x, x)
 
         async with PluginHarness(plugin) as host:
-            outputs = {x: await host.call_tool("tool", {"x": x}) for x in ("text", "json", "none", "parts", "output", "error")}
+            outputs = {
+                x: await host.call_tool("tool", {"x": x}) for x in ("text", "json", "none", "parts", "output", "error")
+            }
         self.assertEqual(outputs["text"], ToolOutput("text"))
         self.assertEqual(outputs["json"].content, '{"a": 1}')
         self.assertEqual(outputs["none"].content, "")
@@ -531,10 +564,9 @@ class FacadeTest(unittest.IsolatedAsyncioTestCase):
             request = definitions["ApiRequest"]["discriminator"]["mapping"][method].rsplit("/", 1)[-1]
             params = sample(definitions[request]["properties"]["params"])
             arguments = {name: params[name] for name in inspect.signature(function).parameters}
-            for name, value in arguments.items():
+            for name in arguments:
                 if name == "content" and method in ("artifacts.create", "storage.put"):
                     arguments[name] = b"\x00\x00\x00"
-                del value
             result = function(**arguments)
             if method != "models.stream":
                 decoded = encode_json(await result)

@@ -18,6 +18,8 @@ from typing import Annotated, Any, Literal, Optional, TypedDict
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "src"))
 
 import schema_check
+from raw_host import MANIFEST, REPOSITORY, context
+
 from capstan_sdk import (
     AgentRunner,
     Manifest,
@@ -37,7 +39,6 @@ from capstan_sdk.json_schema import SchemaError, convert_value, function_schema
 from capstan_sdk.manifest import _CHANNEL, _HOOK, _MANIFEST, _RUNNER, _TOOL, HOOK_ARGUMENTS
 from capstan_sdk.models import ChatMessage, Event, ModelEvent, NewArtifact, ToolOutput
 from capstan_sdk.toml_reader import TomlReader, parse_toml
-from raw_host import MANIFEST, REPOSITORY, context
 
 SCRIPTS = pathlib.Path(__file__).resolve().parent.parent / "scripts"
 PROTOCOL_PAGE = REPOSITORY / "docs" / "plugin-protocol.md"
@@ -45,7 +46,9 @@ PROTOCOL_PAGE = REPOSITORY / "docs" / "plugin-protocol.md"
 
 class GeneratedTest(unittest.TestCase):
     def test_generated_files_are_current(self) -> None:
-        done = subprocess.run([sys.executable, SCRIPTS / "generate_models.py", "--check"], capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, SCRIPTS / "generate_models.py", "--check"], capture_output=True, text=True
+        )
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_the_facade_has_every_method_of_the_run_api(self) -> None:
@@ -63,7 +66,9 @@ class GeneratedTest(unittest.TestCase):
         made = [
             results.message_delta("a"),
             results.reasoning_delta("a"),
-            results.message_completed([results.text_part("a"), results.artifact_part(name="b")], usage=Usage(total_tokens=3)),
+            results.message_completed(
+                [results.text_part("a"), results.artifact_part(name="b")], usage=Usage(total_tokens=3)
+            ),
             results.tool_call_started(call),
             results.tool_call_completed("1", "f", "output"),
             results.state_updated({"key": None}, "actor"),
@@ -126,7 +131,9 @@ class FramingTest(unittest.TestCase):
             self.assertIsInstance(decode_line(json.dumps(message).encode(), FrameLimits()), BadLine, message)
 
     def test_limits_of_the_peer_tolerate_nonsense(self) -> None:
-        limits = FrameLimits.from_json({"max_frame_bytes": True, "max_frame_depth": "x", "max_concurrent_requests": 7, "y": 1})
+        limits = FrameLimits.from_json(
+            {"max_frame_bytes": True, "max_frame_depth": "x", "max_concurrent_requests": 7, "y": 1}
+        )
         self.assertEqual(limits, FrameLimits(max_concurrent_requests=7))
 
 
@@ -243,7 +250,9 @@ class ModelTest(unittest.TestCase):
 
     def test_bytes_are_base64(self) -> None:
         self.assertEqual(NewArtifact("a", "b", b"\x00\xff").to_json()["content"], "AP8=")
-        self.assertEqual(NewArtifact.from_json({"name": "a", "media_type": "b", "content": "AP8="}).content, b"\x00\xff")
+        self.assertEqual(
+            NewArtifact.from_json({"name": "a", "media_type": "b", "content": "AP8="}).content, b"\x00\xff"
+        )
         with self.assertRaisesRegex(ModelDecodeError, "content: not base64"):
             NewArtifact.from_json({"name": "a", "media_type": "b", "content": "%"})
 
@@ -327,14 +336,28 @@ class ManifestTest(unittest.TestCase):
         page = PROTOCOL_PAGE.read_text()
         text = page.split("affected.\n\n```toml\n")[1].split("```")[0]
         manifest = Manifest.parse(text)
-        self.assertEqual((manifest.id, list(manifest.tools), list(manifest.knowledge)), ("ann/weather", ["weather.now"], ["climate"]))
+        self.assertEqual(
+            (manifest.id, list(manifest.tools), list(manifest.knowledge)), ("ann/weather", ["weather.now"], ["climate"])
+        )
         self.assertTrue(manifest.is_static("system_prompt"))
 
     def test_the_hooks_and_keys_are_those_of_the_specification(self) -> None:
-        rows = [line.split("|") for line in PROTOCOL_PAGE.read_text().split("| hook | arguments | `value` |")[1].split("\n\n")[0].split("\n")[2:]]
+        rows = [
+            line.split("|")
+            for line in PROTOCOL_PAGE.read_text()
+            .split("| hook | arguments | `value` |")[1]
+            .split("\n\n")[0]
+            .split("\n")[2:]
+        ]
         hooks = {row[1].strip(" `"): tuple(name.strip(" `") for name in row[2].split(",")) for row in rows}
         self.assertEqual(HOOK_ARGUMENTS, hooks)
-        for check, name in ((_MANIFEST, "PluginManifest"), (_RUNNER, "PluginRunnerManifest"), (_HOOK, "PluginHookManifest"), (_TOOL, "PluginToolManifest"), (_CHANNEL, "PluginChannelManifest")):
+        for check, name in (
+            (_MANIFEST, "PluginManifest"),
+            (_RUNNER, "PluginRunnerManifest"),
+            (_HOOK, "PluginHookManifest"),
+            (_TOOL, "PluginToolManifest"),
+            (_CHANNEL, "PluginChannelManifest"),
+        ):
             keys = set(schema_check.definitions()[name]["properties"])
             with self.assertRaises(ManifestError) as raised:
                 check({"no-such-key": 1, **self.required(name)}, "x")
@@ -395,7 +418,7 @@ class ManifestTest(unittest.TestCase):
             plugin.differences(manifest),
             [
                 'the manifest does not have the runner extra: add [[runners]] with name = "extra"',
-                'the code does not implement the channel station: add @plugin.channel("station"), or remove it',
+                'the code does not implement the channel station: add @plugin.channel("station") or remove it',
                 'the hook build_prompt takes other arguments than the manifest declares: write arguments = ["message"]',
                 "the function of the tool weather.now has no parameter place, which the manifest declares",
                 "the manifest does not declare the parameter days of the tool weather.now",
@@ -407,7 +430,9 @@ class ManifestTest(unittest.TestCase):
     def test_parameters_in_a_file(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder)
-            (path / "plugin.toml").write_text(MANIFEST + '[[tools]]\nname = "a"\ndescription = "d"\nparameters = "a.json"\n')
+            (path / "plugin.toml").write_text(
+                MANIFEST + '[[tools]]\nname = "a"\ndescription = "d"\nparameters = "a.json"\n'
+            )
             (path / "a.json").write_text('{"type": "object"}')
             self.assertEqual(Manifest.load(path).tool_parameters("a"), {"type": "object"})
 
@@ -418,7 +443,7 @@ class ManifestTest(unittest.TestCase):
             pass
 
         class NoYield(AgentRunner):
-            async def run(self, ctx: Any) -> Any:
+            async def run(self, ctx: Any) -> Any:  # type: ignore[override]
                 return None
 
         for register, contribution in [
@@ -431,7 +456,7 @@ class ManifestTest(unittest.TestCase):
             (plugin.tool("e", parameters={"properties": {"x": {}}}), coroutine),
         ]:
             with self.assertRaises(RegistrationError):
-                register(contribution)  # type: ignore[operator]
+                register(contribution)
 
 
 class TomlTest(unittest.TestCase):
@@ -488,7 +513,21 @@ one \
             self.assertEqual(TomlReader(path.read_text()).document(), parse_toml(path.read_text()), path)
 
     def test_mistakes_are_refused_with_their_place(self) -> None:
-        for text in ("a", "a = ", "a = 1 b = 2", "a = 1\na = 2", "[a]\n[a]", "a = {b = 1}\n[a]\nc = 1", 'a = "x', "a = [1", "[[a]]\n[a]\nb=1\n[a]", "a = 2026-01-01", 'a = "\\q"', "a = 1\na.b = 2", "= 1"):
+        for text in (
+            "a",
+            "a = ",
+            "a = 1 b = 2",
+            "a = 1\na = 2",
+            "[a]\n[a]",
+            "a = {b = 1}\n[a]\nc = 1",
+            'a = "x',
+            "a = [1",
+            "[[a]]\n[a]\nb=1\n[a]",
+            "a = 2026-01-01",
+            'a = "\\q"',
+            "a = 1\na.b = 2",
+            "= 1",
+        ):
             with self.assertRaises(ManifestError, msg=text) as raised:
                 TomlReader(text).document()
             self.assertRegex(str(raised.exception), r"\(at line \d+, column \d+\)$")

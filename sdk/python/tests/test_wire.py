@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import unittest
 
-from raw_host import WireTest, context, line_of
+from raw_host import RawHost, WireTest, context, line_of
 
 RUNNER = '[[runners]]\nname = "main"\nlabel = "Main"\n'
 
@@ -62,7 +61,13 @@ class FramingTest(WireTest):
         host = self.start_plugin(ECHO, RUNNER)
         params = {"runner": "main", "credit": 5}
         lines = b"".join(
-            line_of({"id": number, "method": "run.start", "params": {**params, "run_id": f"r{number}", "context": context(f"r{number}", "a€b")}})
+            line_of(
+                {
+                    "id": number,
+                    "method": "run.start",
+                    "params": {**params, "run_id": f"r{number}", "context": context(f"r{number}", "a€b")},
+                }
+            )
             for number in range(3)
         )
         for start in range(0, len(lines), 700):  # cuts lines, and characters of more than one byte
@@ -79,7 +84,14 @@ class FramingTest(WireTest):
     def test_garbage_is_dropped_and_the_next_line_is_read(self) -> None:
         host = self.start_plugin(ECHO, RUNNER)
         deep = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":' + b"[" * 200 + b"]" * 200 + b"}\n"
-        for line in (b"hello\n", b"\xff\xfe\n", b"[1]\n", b"{}\n", b'{"jsonrpc":"2.0","id":null,"method":"ping"}\n', deep):
+        for line in (
+            b"hello\n",
+            b"\xff\xfe\n",
+            b"[1]\n",
+            b"{}\n",
+            b'{"jsonrpc":"2.0","id":null,"method":"ping"}\n',
+            deep,
+        ):
             host.send_bytes(line)
         host.send_bytes(b'{"jsonrpc":"2.0","id":1,"result":NaN}\n' + b'"' + b'\\"' * 200_000 + b"\n")
         host.send_bytes(line_of({"id": "text id", "method": "ping"}))
@@ -167,7 +179,9 @@ class RequestTest(WireTest):
         self.assertEqual(result["sdk"]["name"], "capstan-sdk-python")
 
     def test_a_difference_from_the_manifest_answers_initialize(self) -> None:
-        host = self.start_plugin(ECHO, RUNNER + '[[tools]]\nname = "weather.now"\ndescription = "Weather"\n', initialize=False)
+        host = self.start_plugin(
+            ECHO, RUNNER + '[[tools]]\nname = "weather.now"\ndescription = "Weather"\n', initialize=False
+        )
         error = host.initialize()["error"]
         self.assertEqual(error["code"], -32000)
         self.assertIn("the code does not implement the tool weather.now", error["message"])
@@ -188,7 +202,9 @@ class RequestTest(WireTest):
         broken = context("s")
         broken["event"]["source"] = 5
         error = host.call("run.start", run_id="s", runner="main", context=broken, credit=5)["error"]
-        self.assertEqual((error["code"], error["message"]), (-32602, "context.event.source: expected a text, got a number"))
+        self.assertEqual(
+            (error["code"], error["message"]), (-32602, "context.event.source: expected a text, got a number")
+        )
         error = host.call("run.start", run_id="s", runner="main", context=context("s"))["error"]
         self.assertEqual((error["code"], error["message"]), (-32602, "credit: the parameter is missing"))
         error = host.call("run.start", run_id="s", runner="other", context=context("s"), credit=1)["error"]
@@ -357,7 +373,9 @@ class RunTest(WireTest):
         host.start_run("slow", "count 50", credit=3)
         host.start_run("fast", "count 200", credit=1000)
         self.assertEqual([each["data"]["delta"] for each in host.results("slow", 3)], ["1", "2", "3"])
-        self.assertEqual([each["data"]["delta"] for each in host.results("fast", 200)], [str(n + 1) for n in range(200)])
+        self.assertEqual(
+            [each["data"]["delta"] for each in host.results("fast", 200)], [str(n + 1) for n in range(200)]
+        )
         self.assertEqual(host.result("fast"), {"type": "run.completed"})
         self.assertEqual([each for each in host.drain() if each.get("method") == "run.result"], [])
         host.notify("stream.credit", stream="slow", credit=2)
@@ -379,7 +397,12 @@ class RunTest(WireTest):
         host = self.start_plugin(COUNTER, RUNNER)
         host.start_run("r", "count 5", credit=1)
         host.result("r")
-        for credit in ({"stream": "other", "credit": 9}, {"stream": "r", "credit": -4}, {"stream": "r", "credit": "x"}, {}):
+        for credit in (
+            {"stream": "other", "credit": 9},
+            {"stream": "r", "credit": -4},
+            {"stream": "r", "credit": "x"},
+            {},
+        ):
             host.notify("stream.credit", **credit)
         self.assertEqual(host.drain(), [])
 
@@ -422,7 +445,10 @@ class RunTest(WireTest):
         expected = {
             "raise": {"message": "ValueError: bad city", "code": "runner-error"},
             "fail": {"message": "no luck", "code": "luck"},
-            "text": {"message": "TypeError: a runner yields results such as message_completed(...), not str", "code": "runner-error"},
+            "text": {
+                "message": "TypeError: a runner yields results such as message_completed(...), not str",
+                "code": "runner-error",
+            },
         }
         for word, data in expected.items():
             host.start_run(word, word)
@@ -593,7 +619,9 @@ class EndTest(WireTest):
         host.result("r")
         shutdown = host.ask("shutdown", deadline_ms=20_000)
         call = host.request("run.call")
-        self.assertEqual(host.call("run.start", run_id="x", runner="main", credit=1, context={})["error"]["code"], -32004)
+        self.assertEqual(
+            host.call("run.start", run_id="x", runner="main", credit=1, context={})["error"]["code"], -32004
+        )
         host.send({"id": call["id"], "result": "last"})
         self.assertEqual(host.result("r")["data"]["delta"], "last")
         self.assertEqual(host.result("r"), {"type": "run.completed"})
@@ -636,7 +664,13 @@ class EndTest(WireTest):
         host = self.start_plugin(COUNTER, RUNNER)
         host.pause_reading()
         for number in range(4):
-            host.ask("run.start", run_id=f"r{number}", runner="main", context=context(f"r{number}", "big 4000000"), credit=1000)
+            host.ask(
+                "run.start",
+                run_id=f"r{number}",
+                runner="main",
+                context=context(f"r{number}", "big 4000000"),
+                credit=1000,
+            )
         host.close_stdin()
         self.assertEqual(host.process.wait(20), 0)
 
@@ -750,9 +784,9 @@ class ChannelTest(WireTest):
         ended = host.notification("channel.ended")["params"]
         self.assertEqual(ended, {"channel": "feed", "error": "ValueError: the connection was refused"})
 
-    def deliver(self, host: object, text: str) -> object:
+    def deliver(self, host: RawHost, text: str) -> object:
         message = {"session_id": "s", "channel": "feed", "chat_id": "c", "content": text}
-        answer = host.call("channel.send", channel="feed", message=message, deadline_ms=5000)  # type: ignore[attr-defined]
+        answer = host.call("channel.send", channel="feed", message=message, deadline_ms=5000)
         return answer["error"]["data"] if "error" in answer else answer["result"]
 
 

@@ -1,15 +1,15 @@
 """Plugins for Capstan: runners, hooks, tools, channels, knowledge sources and model providers, in their own process.
 
-    from capstan_sdk import Plugin, message_completed, serve
+from capstan_sdk import Plugin, message_completed, serve
 
-    plugin = Plugin()
+plugin = Plugin()
 
-    @plugin.runner("hello")
-    async def hello(ctx):
-        yield message_completed(f"hello, {ctx.text}")
+@plugin.runner("hello")
+async def hello(ctx):
+    yield message_completed(f"hello, {ctx.text}")
 
-    if __name__ == "__main__":
-        serve(plugin)
+if __name__ == "__main__":
+    serve(plugin)
 """
 
 from .stdio import claim_if_plugin

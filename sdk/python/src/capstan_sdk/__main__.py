@@ -62,7 +62,8 @@ def manifest_tables(plugin: Plugin) -> str:
     tables += [("knowledge", {"id": name, "description": name}) for name in plugin.knowledge_sources]
     tables += [("models", {"name": name}) for name in plugin.model_providers]
     return "\n".join(
-        f"[[{key}]]\n" + "".join(f"{name} = {toml_value(value)}\n" for name, value in table.items()) for key, table in tables
+        f"[[{key}]]\n" + "".join(f"{name} = {toml_value(value)}\n" for name, value in table.items())
+        for key, table in tables
     )
 
 

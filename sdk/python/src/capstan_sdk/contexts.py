@@ -91,7 +91,13 @@ class ToolContext:
     """
 
     def __init__(
-        self, api: AgentRunAPIProxy, settings: JsonObject, reporter: CallReporter, call_id: str, run_id: str, workspace: str
+        self,
+        api: AgentRunAPIProxy,
+        settings: JsonObject,
+        reporter: CallReporter,
+        call_id: str,
+        run_id: str,
+        workspace: str,
     ) -> None:
         self.api = api
         self.settings = settings

@@ -134,7 +134,7 @@ def _dataclass_schema(hint: type) -> JsonObject:
 
 
 def convert_value(hint: Any, value: Any) -> Any:
-    """A JSON value as an instance of a type hint. The host has validated it, so that anything unexpected stays as it is."""
+    """A JSON value as an instance of a type hint. The host has validated it: anything unexpected stays as it is."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         return convert_value(arguments[0], value)

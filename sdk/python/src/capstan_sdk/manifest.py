@@ -1,4 +1,4 @@
-"""The manifest `plugin.toml`: reading it, and its form. The host checks the same, and more, before it starts anything."""
+"""The manifest `plugin.toml`: reading it, and its form. The host checks the same and more before it starts anything."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ def _name(pattern: str) -> Check:
     def check(value: Any, path: str) -> None:
         _text(value, path)
         if not expression.fullmatch(value) or len(value) > 64:
-            raise _fail(path, f"{value!r} is not a valid name: lower case letters, digits, - and _, at most 64 characters")
+            raise _fail(
+                path, f"{value!r} is not a valid name: lower case letters, digits, - and _, at most 64 characters"
+            )
 
     return check
 
@@ -221,7 +223,9 @@ class Manifest:
             raise ManifestError(f"{MANIFEST_NAME}: {error}") from None
         _MANIFEST(table, "")
         if table["protocol"] != PROTOCOL_VERSION:
-            raise _fail("protocol", f"version {table['protocol']} is not supported; this SDK implements {PROTOCOL_VERSION}")
+            raise _fail(
+                "protocol", f"version {table['protocol']} is not supported; this SDK implements {PROTOCOL_VERSION}"
+            )
         if not table["command"]:
             raise _fail("command", "the list is empty")
         manifest = cls(

@@ -468,37 +468,6 @@ class DeliveryTarget(Model):
 
 
 @dataclass(eq=False, repr=False)
-class Descriptor(Model):
-    """Registered description of a runner.
-
-    id: Id of the runner, such as `builtin:agent`.
-    source: Location of the runner's code.
-    label: Display name.
-    description: Purpose of the runner.
-    capabilities: Capabilities of the runner.
-    permissions: All permissions that the runner can make use of.
-    requires: Permissions without which the runner does not work: a binding that grants less cannot be saved.
-        `"all"` for names means at least one.
-    config_schema: JSON Schema of the runner's configuration in a binding; absent: the runner has no configuration.
-    timeout_seconds: Maximum duration of a run of this runner, in seconds; absent: that of the host.
-    plugin: Plugin that provides the runner.
-    """
-
-    _required_: ClassVar[frozenset[str]] = frozenset(["id", "label", "permissions", "source"])
-
-    id: RunnerId
-    source: RunnerSource
-    label: LocalizedText
-    permissions: PermissionSet
-    description: Optional[LocalizedText] = None
-    capabilities: RunnerCapabilities = field_of(default_factory=lambda: RunnerCapabilities.from_json({'streaming': False, 'tool_calling': False, 'knowledge_retrieval': False, 'event_context': False, 'platform_api': False, 'interrupt': False, 'stateful_session': False, 'host_state': 'none', 'interactions': False, 'multimodal_input': False, 'self_managed_context': False, 'steering': False, 'effects_through_host': False}))
-    requires: PermissionSet = field_of(default_factory=lambda: PermissionSet.from_json({'models': {'names': {'only': []}, 'operations': []}, 'tools': {'names': {'only': []}, 'operations': []}, 'knowledge_bases': {'names': {'only': []}, 'operations': []}, 'history': [], 'events': [], 'reach': 'conversation', 'artifacts': [], 'state': [], 'storage': [], 'platform_api': {'only': []}, 'tape': 'none', 'prompt': False, 'children': False, 'steering': False}))
-    config_schema: JsonValue = None
-    timeout_seconds: Optional[int] = None
-    plugin: Optional[PluginRef] = None
-
-
-@dataclass(eq=False, repr=False)
 class Event(Model):
     """Occurrence at a source, in the form that all parts of the host share.
 
@@ -2196,7 +2165,6 @@ __all__ = [
     "ConversationContext",
     "ConversationKind",
     "DeliveryTarget",
-    "Descriptor",
     "EntryId",
     "EntryOrder",
     "Event",

@@ -84,7 +84,9 @@ class Plugin:
             else:
                 runner = contribution() if isinstance(contribution, type) else contribution
                 if not isinstance(runner, AgentRunner):
-                    raise RegistrationError(f"runner {name}: use `async def` with `yield`, or a subclass of AgentRunner")
+                    raise RegistrationError(
+                        f"runner {name}: use `async def` with `yield`, or a subclass of AgentRunner"
+                    )
                 if not inspect.isasyncgenfunction(runner.run):
                     raise RegistrationError(f"runner {name}: `run` must be `async def` and yield results")
             self._add(self.runners, "runner", name, runner)
@@ -117,9 +119,9 @@ class Plugin:
     ) -> Callable[[Function], Function]:
         """Registers a tool; without a name, that of the function.
 
-        The JSON Schema of the arguments is made of the type hints, unless `parameters` is given. A parameter of the type
-        `ToolContext` gets the context of the call. The manifest has the same schema: `python -m capstan_sdk manifest FILE`
-        prints it.
+        The JSON Schema of the arguments is made of the type hints, unless `parameters` is given. A parameter of the
+        type `ToolContext` gets the context of the call. The manifest has the same schema:
+        `python -m capstan_sdk manifest FILE` prints it.
         """
 
         def register(function: Function) -> Function:
@@ -174,7 +176,7 @@ class Plugin:
         return function
 
     def on_stop(self, function: Function) -> Function:
-        """Registers a function that is called before the process ends. It may not be called if the process is killed."""
+        """Registers a function that is called before the process ends, unless the process is killed."""
         self.stop_functions.append(function)
         return function
 
@@ -208,11 +210,15 @@ class Plugin:
         for kind, key, decorator, declared, registered in kinds:
             for name in declared:
                 if name not in registered:
-                    found.append(f'the code does not implement the {kind} {name}: add @plugin.{decorator}("{name}"), or remove it')
+                    found.append(
+                        f'the code does not implement the {kind} {name}: add @plugin.{decorator}("{name}") or remove it'
+                    )
             for name in registered:
                 if name not in declared:
                     identifier = "id" if key == "knowledge" else "name"
-                    found.append(f'the manifest does not have the {kind} {name}: add [[{key}]] with {identifier} = "{name}"')
+                    found.append(
+                        f'the manifest does not have the {kind} {name}: add [[{key}]] with {identifier} = "{name}"'
+                    )
         for name, hook in hooks.items():
             found += self._hook_differences(name, hook.get("arguments", []))
         for name in manifest.tools:
@@ -235,17 +241,23 @@ class Plugin:
         own = tool.schema.parameters.get("properties", {})
         for parameter in properties:
             if parameter not in own and not tool.schema.takes_any:
-                found.append(f"the function of the tool {name} has no parameter {parameter}, which the manifest declares")
+                found.append(
+                    f"the function of the tool {name} has no parameter {parameter}, which the manifest declares"
+                )
         for parameter in own:
             if parameter not in properties:
                 found.append(f"the manifest does not declare the parameter {parameter} of the tool {name}")
         for parameter in tool.schema.parameters.get("required", []):
             if parameter in properties and parameter not in declared.get("required", []):
-                found.append(f"the parameter {parameter} of the tool {name} has no default: add it to required in the manifest")
+                found.append(
+                    f"the parameter {parameter} of the tool {name} has no default: add it to required in the manifest"
+                )
         for parameter, schema in properties.items():
             kind, own_kind = schema.get("type"), own.get(parameter, {}).get("type")
             if kind and own_kind and kind != own_kind:
-                found.append(f"the parameter {parameter} of the tool {name} is {own_kind} in the code and {kind} in the manifest")
+                found.append(
+                    f"the parameter {parameter} of the tool {name} is {own_kind} in the code and {kind} in the manifest"
+                )
         return found
 
 

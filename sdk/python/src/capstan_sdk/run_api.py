@@ -135,7 +135,14 @@ class ModelsApi:
         fallbacks: Models to try, in order, if the model fails before the first token of its reply; absent: those of
             the host.
         """
-        return self._caller.stream("models.stream", ModelCall(model=model, system=system, options=options, fallbacks=fallbacks, **_given(messages=messages, tools=tools)).to_json())
+        request = ModelCall(
+            model=model,
+            system=system,
+            options=options,
+            fallbacks=fallbacks,
+            **_given(messages=messages, tools=tools),
+        )
+        return self._caller.stream("models.stream", request.to_json())
 
     async def invoke(
         self,
@@ -157,8 +164,16 @@ class ModelsApi:
         fallbacks: Models to try, in order, if the model fails before the first token of its reply; absent: those of
             the host.
         """
-        response: ModelOutput = _decode(ModelOutput, await self._caller.call("models.invoke", ModelCall(model=model, system=system, options=options, fallbacks=fallbacks, **_given(messages=messages, tools=tools)).to_json()))
-        return response
+        request = ModelCall(
+            model=model,
+            system=system,
+            options=options,
+            fallbacks=fallbacks,
+            **_given(messages=messages, tools=tools),
+        )
+        response = await self._caller.call("models.invoke", request.to_json())
+        decoded: ModelOutput = _decode(ModelOutput, response)
+        return decoded
 
     async def count_tokens(
         self,
@@ -181,8 +196,16 @@ class ModelsApi:
         fallbacks: Models to try, in order, if the model fails before the first token of its reply; absent: those of
             the host.
         """
-        response: TokenCount = _decode(TokenCount, await self._caller.call("models.count_tokens", ModelCall(model=model, system=system, options=options, fallbacks=fallbacks, **_given(messages=messages, tools=tools)).to_json()))
-        return response
+        request = ModelCall(
+            model=model,
+            system=system,
+            options=options,
+            fallbacks=fallbacks,
+            **_given(messages=messages, tools=tools),
+        )
+        response = await self._caller.call("models.count_tokens", request.to_json())
+        decoded: TokenCount = _decode(TokenCount, response)
+        return decoded
 
     async def rerank(
         self,
@@ -198,15 +221,22 @@ class ModelsApi:
         query: The query.
         documents: The texts.
         """
-        response: List[RerankScore] = _decode(List[RerankScore], await self._caller.call("models.rerank", RerankCall(model=model, query=query, **_given(documents=documents)).to_json()))
-        return response
+        request = RerankCall(
+            model=model,
+            query=query,
+            **_given(documents=documents),
+        )
+        response = await self._caller.call("models.rerank", request.to_json())
+        decoded: List[RerankScore] = _decode(List[RerankScore], response)
+        return decoded
 
     async def list(self) -> ModelDirectory:
         """The models that the host is configured with and the grant covers with `stream`, the default one first,
         and the names of the providers. Providers may accept further models.
         """
-        response: ModelDirectory = _decode(ModelDirectory, await self._caller.call("models.list", {}))
-        return response
+        response = await self._caller.call("models.list", {})
+        decoded: ModelDirectory = _decode(ModelDirectory, response)
+        return decoded
 
 
 class ToolsApi:
@@ -217,16 +247,18 @@ class ToolsApi:
 
     async def list(self) -> List[ToolSpec]:
         """The tools that the grant covers with `tools`: `detail`."""
-        response: List[ToolSpec] = _decode(List[ToolSpec], await self._caller.call("tools.list", {}))
-        return response
+        response = await self._caller.call("tools.list", {})
+        decoded: List[ToolSpec] = _decode(List[ToolSpec], response)
+        return decoded
 
     async def detail(self, name: str) -> ToolSpec:
         """Description and schema of a tool, by its name (`fs.read`) or its name for models (`fs_read`).
 
         name: Name of the tool, or the name that a model was given for it.
         """
-        response: ToolSpec = _decode(ToolSpec, await self._caller.call("tools.detail", ToolDetailCall(name=name).to_json()))
-        return response
+        response = await self._caller.call("tools.detail", ToolDetailCall(name=name).to_json())
+        decoded: ToolSpec = _decode(ToolSpec, response)
+        return decoded
 
     async def call(self, calls: List[ToolCall]) -> List[ToolOutput]:
         """Outputs of the tool calls of one step, in the same order. A call that fails, or that the grant does not
@@ -235,8 +267,9 @@ class ToolsApi:
 
         calls: The calls, in the order of the model.
         """
-        response: List[ToolOutput] = _decode(List[ToolOutput], await self._caller.call("tools.call", ToolStepCall(calls=calls).to_json()))
-        return response
+        response = await self._caller.call("tools.call", ToolStepCall(calls=calls).to_json())
+        decoded: List[ToolOutput] = _decode(List[ToolOutput], response)
+        return decoded
 
     async def command(self, raw: str, name: str, *, arguments: Optional[JsonObject] = None) -> ToolOutput:
         """Output of the comma command that the run serves, which is recorded as a `command` event. The line is not
@@ -246,8 +279,14 @@ class ToolsApi:
         name: Name of the tool.
         arguments: Arguments of the tool.
         """
-        response: ToolOutput = _decode(ToolOutput, await self._caller.call("tools.command", CommandCall(raw=raw, name=name, **_given(arguments=arguments)).to_json()))
-        return response
+        request = CommandCall(
+            raw=raw,
+            name=name,
+            **_given(arguments=arguments),
+        )
+        response = await self._caller.call("tools.command", request.to_json())
+        decoded: ToolOutput = _decode(ToolOutput, response)
+        return decoded
 
     async def refuse_command(self, raw: str, reason: str) -> None:
         """Records a `command` event for the comma command that the run serves, if it cannot be run, with its line
@@ -267,8 +306,9 @@ class TapeApi:
 
     async def view(self) -> List[ChatMessage]:
         """The messages that a model would read now, including the message that this run serves."""
-        response: List[ChatMessage] = _decode(List[ChatMessage], await self._caller.call("tape.view", {}))
-        return response
+        response = await self._caller.call("tape.view", {})
+        decoded: List[ChatMessage] = _decode(List[ChatMessage], response)
+        return decoded
 
     async def handoff(self, name: str, *, state: Optional[JsonObject] = None) -> None:
         """Writes an anchor. Inside a step, the anchor takes effect after the step's results are recorded.
@@ -308,21 +348,24 @@ class TapeApi:
 
         at: Last entry that the fork shares with the tape; absent: the newest.
         """
-        response: ForkSummary = _decode(ForkSummary, await self._caller.call("tape.fork", ForkCall(at=at).to_json()))
-        return response
+        response = await self._caller.call("tape.fork", ForkCall(at=at).to_json())
+        decoded: ForkSummary = _decode(ForkSummary, response)
+        return decoded
 
     async def info(self) -> TapeSummary:
         """Name, head, number of anchors, the last anchor and the number of entries since it."""
-        response: TapeSummary = _decode(TapeSummary, await self._caller.call("tape.info", {}))
-        return response
+        response = await self._caller.call("tape.info", {})
+        decoded: TapeSummary = _decode(TapeSummary, response)
+        return decoded
 
     async def anchors(self, limit: int) -> List[TapeEntry]:
         """Anchors, newest first, at most 200.
 
         limit: Maximum number of anchors.
         """
-        response: List[TapeEntry] = _decode(List[TapeEntry], await self._caller.call("tape.anchors", AnchorsCall(limit=limit).to_json()))
-        return response
+        response = await self._caller.call("tape.anchors", AnchorsCall(limit=limit).to_json())
+        decoded: List[TapeEntry] = _decode(List[TapeEntry], response)
+        return decoded
 
     async def search(self, text: str, limit: int) -> List[TapeEntry]:
         """Messages, tool calls, tool results and anchors that contain every word of a text, typos tolerated; newest
@@ -331,8 +374,9 @@ class TapeApi:
         text: The text.
         limit: Maximum number of entries.
         """
-        response: List[TapeEntry] = _decode(List[TapeEntry], await self._caller.call("tape.search", TapeSearchCall(text=text, limit=limit).to_json()))
-        return response
+        response = await self._caller.call("tape.search", TapeSearchCall(text=text, limit=limit).to_json())
+        decoded: List[TapeEntry] = _decode(List[TapeEntry], response)
+        return decoded
 
 
 class PromptApi:
@@ -343,16 +387,18 @@ class PromptApi:
 
     async def system(self) -> str:
         """The system prompt, from the `system_prompt` hooks."""
-        response: str = _decode(str, await self._caller.call("prompt.system", {}))
-        return response
+        response = await self._caller.call("prompt.system", {})
+        decoded: str = _decode(str, response)
+        return decoded
 
     async def continuation(self, step: int) -> Optional[Content]:
         """The prompt of a further step, from the `continue_prompt` hooks; usually none.
 
         step: Number of the step that follows.
         """
-        response: Optional[Content] = _decode(Optional[Content], await self._caller.call("prompt.continuation", ContinuationCall(step=step).to_json()))
-        return response
+        response = await self._caller.call("prompt.continuation", ContinuationCall(step=step).to_json())
+        decoded: Optional[Content] = _decode(Optional[Content], response)
+        return decoded
 
 
 class SteeringApi:
@@ -366,13 +412,15 @@ class SteeringApi:
         and its event is folded into this run. Ends before the first message with another binding or origin,
         which gets a turn of its own. Call it between two steps.
         """
-        response: List[Content] = _decode(List[Content], await self._caller.call("steering.take", {}))
-        return response
+        response = await self._caller.call("steering.take", {})
+        decoded: List[Content] = _decode(List[Content], response)
+        return decoded
 
     async def pull(self) -> List[SteeredMessage]:
         """Like `steering.take`, with the event of each message. A message is returned once, by either method."""
-        response: List[SteeredMessage] = _decode(List[SteeredMessage], await self._caller.call("steering.pull", {}))
-        return response
+        response = await self._caller.call("steering.pull", {})
+        decoded: List[SteeredMessage] = _decode(List[SteeredMessage], response)
+        return decoded
 
 
 class SessionApi:
@@ -383,8 +431,9 @@ class SessionApi:
 
     async def model(self) -> Optional[ModelId]:
         """The model chosen for the session, if any."""
-        response: Optional[ModelId] = _decode(Optional[ModelId], await self._caller.call("session.model", {}))
-        return response
+        response = await self._caller.call("session.model", {})
+        decoded: Optional[ModelId] = _decode(Optional[ModelId], response)
+        return decoded
 
     async def choose_model(self, *, model: Optional[ModelId] = None) -> None:
         """Chooses the session's model, from the next call on; `null` selects the host's default. For commands only.
@@ -405,8 +454,9 @@ class ArtifactsApi:
 
         id: The artifact.
         """
-        response: Artifact = _decode(Artifact, await self._caller.call("artifacts.describe", ArtifactDescribeCall(id=id).to_json()))
-        return response
+        response = await self._caller.call("artifacts.describe", ArtifactDescribeCall(id=id).to_json())
+        decoded: Artifact = _decode(Artifact, response)
+        return decoded
 
     async def read(self, id: ArtifactId, limit: int, *, offset: int = 0) -> ArtifactPart:
         """A range of an artifact's content.
@@ -415,8 +465,14 @@ class ArtifactsApi:
         offset: First byte of the range.
         limit: Maximum length of the range.
         """
-        response: ArtifactPart = _decode(ArtifactPart, await self._caller.call("artifacts.read", ArtifactReadCall(id=id, offset=offset, limit=limit).to_json()))
-        return response
+        request = ArtifactReadCall(
+            id=id,
+            offset=offset,
+            limit=limit,
+        )
+        response = await self._caller.call("artifacts.read", request.to_json())
+        decoded: ArtifactPart = _decode(ArtifactPart, response)
+        return decoded
 
     async def create(self, name: str, media_type: str, content: Bytes) -> Artifact:
         """Stores content as a new artifact, durable when the call returns.
@@ -425,8 +481,14 @@ class ArtifactsApi:
         media_type: Media type of the content.
         content: The content; base64 in JSON.
         """
-        response: Artifact = _decode(Artifact, await self._caller.call("artifacts.create", NewArtifact(name=name, media_type=media_type, content=content).to_json()))
-        return response
+        request = NewArtifact(
+            name=name,
+            media_type=media_type,
+            content=content,
+        )
+        response = await self._caller.call("artifacts.create", request.to_json())
+        decoded: Artifact = _decode(Artifact, response)
+        return decoded
 
     async def list(self, limit: int, *, cursor: Optional[str] = None) -> ArtifactPage:
         """Artifacts on the tape of the session, oldest first, page by page.
@@ -434,8 +496,9 @@ class ArtifactsApi:
         cursor: `next` of the previous page; absent: the first page.
         limit: Maximum number of artifacts, at least 1.
         """
-        response: ArtifactPage = _decode(ArtifactPage, await self._caller.call("artifacts.list", ArtifactListCall(cursor=cursor, limit=limit).to_json()))
-        return response
+        response = await self._caller.call("artifacts.list", ArtifactListCall(cursor=cursor, limit=limit).to_json())
+        decoded: ArtifactPage = _decode(ArtifactPage, response)
+        return decoded
 
 
 class RunsApi:
@@ -469,16 +532,27 @@ class RunsApi:
         merge_back: Merge the entries of the child into the tape of this run when the child completes, so that later
             steps see its conversation. By default they stay on the child's fork.
         """
-        response: ChildRunOutcome = _decode(ChildRunOutcome, await self._caller.call("runs.child", ChildRunCall(prompt=prompt, tools=tools, model=model, max_steps=max_steps, max_tokens=max_tokens, timeout_ms=timeout_ms, merge_back=merge_back).to_json()))
-        return response
+        request = ChildRunCall(
+            prompt=prompt,
+            tools=tools,
+            model=model,
+            max_steps=max_steps,
+            max_tokens=max_tokens,
+            timeout_ms=timeout_ms,
+            merge_back=merge_back,
+        )
+        response = await self._caller.call("runs.child", request.to_json())
+        decoded: ChildRunOutcome = _decode(ChildRunOutcome, response)
+        return decoded
 
     async def get(self, run_id: RunId) -> RunSummary:
         """A run of the session in the ledger: status, times, usage.
 
         run_id: The run.
         """
-        response: RunSummary = _decode(RunSummary, await self._caller.call("runs.get", RunGetCall(run_id=run_id).to_json()))
-        return response
+        response = await self._caller.call("runs.get", RunGetCall(run_id=run_id).to_json())
+        decoded: RunSummary = _decode(RunSummary, response)
+        return decoded
 
     async def list(self, limit: int, *, cursor: Optional[str] = None) -> RunSummaryPage:
         """Runs of the session, newest first, page by page. A page may have fewer runs than the limit and still have
@@ -487,8 +561,9 @@ class RunsApi:
         cursor: `next` of the previous page; absent: the first page.
         limit: Maximum number of runs, at least 1.
         """
-        response: RunSummaryPage = _decode(RunSummaryPage, await self._caller.call("runs.list", RunListCall(cursor=cursor, limit=limit).to_json()))
-        return response
+        response = await self._caller.call("runs.list", RunListCall(cursor=cursor, limit=limit).to_json())
+        decoded: RunSummaryPage = _decode(RunSummaryPage, response)
+        return decoded
 
     async def events(self, run_id: RunId, limit: int, *, cursor: Optional[str] = None) -> EventLogItemPage:
         """Activity of a run of the session, as items of the event log, oldest first, page by page. The limit counts
@@ -498,16 +573,23 @@ class RunsApi:
         cursor: `next` of the previous page; absent: the first page.
         limit: Maximum number of tape entries that the page covers, at least 1.
         """
-        response: EventLogItemPage = _decode(EventLogItemPage, await self._caller.call("runs.events", RunEventsCall(run_id=run_id, cursor=cursor, limit=limit).to_json()))
-        return response
+        request = RunEventsCall(
+            run_id=run_id,
+            cursor=cursor,
+            limit=limit,
+        )
+        response = await self._caller.call("runs.events", request.to_json())
+        decoded: EventLogItemPage = _decode(EventLogItemPage, response)
+        return decoded
 
     async def cancel(self, run_id: RunId) -> bool:
         """Cancels a child run of this run, at any depth. The response is false if it has ended.
 
         run_id: The child run.
         """
-        response: bool = _decode(bool, await self._caller.call("runs.cancel", RunCancelCall(run_id=run_id).to_json()))
-        return response
+        response = await self._caller.call("runs.cancel", RunCancelCall(run_id=run_id).to_json())
+        decoded: bool = _decode(bool, response)
+        return decoded
 
 
 class StateApi:
@@ -550,8 +632,15 @@ class StateApi:
         limit: Maximum number of keys, at least 1.
         prefix: Prefix of the keys; absent: all keys.
         """
-        response: StateEntryPage = _decode(StateEntryPage, await self._caller.call("state.list", StateListCall(scope=scope, cursor=cursor, limit=limit, prefix=prefix).to_json()))
-        return response
+        request = StateListCall(
+            scope=scope,
+            cursor=cursor,
+            limit=limit,
+            prefix=prefix,
+        )
+        response = await self._caller.call("state.list", request.to_json())
+        decoded: StateEntryPage = _decode(StateEntryPage, response)
+        return decoded
 
     async def delete(self, scope: StateScope, key: str) -> bool:
         """Removes a key; the response is true if it existed.
@@ -559,8 +648,9 @@ class StateApi:
         scope: Scope of the state.
         key: The key.
         """
-        response: bool = _decode(bool, await self._caller.call("state.delete", StateKeyCall(scope=scope, key=key).to_json()))
-        return response
+        response = await self._caller.call("state.delete", StateKeyCall(scope=scope, key=key).to_json())
+        decoded: bool = _decode(bool, response)
+        return decoded
 
 
 class StorageApi:
@@ -577,8 +667,14 @@ class StorageApi:
         name: The name.
         content: The content; base64 in JSON.
         """
-        response: StorageEntry = _decode(StorageEntry, await self._caller.call("storage.put", StoragePutCall(area=area, name=name, content=content).to_json()))
-        return response
+        request = StoragePutCall(
+            area=area,
+            name=name,
+            content=content,
+        )
+        response = await self._caller.call("storage.put", request.to_json())
+        decoded: StorageEntry = _decode(StorageEntry, response)
+        return decoded
 
     async def get(self, area: StorageArea, name: str) -> StoredContent:
         """The content under a name.
@@ -586,8 +682,9 @@ class StorageApi:
         area: Area of the storage.
         name: The name.
         """
-        response: StoredContent = _decode(StoredContent, await self._caller.call("storage.get", StorageNameCall(area=area, name=name).to_json()))
-        return response
+        response = await self._caller.call("storage.get", StorageNameCall(area=area, name=name).to_json())
+        decoded: StoredContent = _decode(StoredContent, response)
+        return decoded
 
     async def list(self, area: StorageArea, limit: int, *, cursor: Optional[str] = None) -> StorageEntryPage:
         """Names and sizes in the order of the names, page by page.
@@ -596,8 +693,14 @@ class StorageApi:
         cursor: `next` of the previous page; absent: the first page.
         limit: Maximum number of names, at least 1.
         """
-        response: StorageEntryPage = _decode(StorageEntryPage, await self._caller.call("storage.list", StorageListCall(area=area, cursor=cursor, limit=limit).to_json()))
-        return response
+        request = StorageListCall(
+            area=area,
+            cursor=cursor,
+            limit=limit,
+        )
+        response = await self._caller.call("storage.list", request.to_json())
+        decoded: StorageEntryPage = _decode(StorageEntryPage, response)
+        return decoded
 
     async def delete(self, area: StorageArea, name: str) -> bool:
         """Removes a name; the response is true if it existed.
@@ -605,8 +708,9 @@ class StorageApi:
         area: Area of the storage.
         name: The name.
         """
-        response: bool = _decode(bool, await self._caller.call("storage.delete", StorageNameCall(area=area, name=name).to_json()))
-        return response
+        response = await self._caller.call("storage.delete", StorageNameCall(area=area, name=name).to_json())
+        decoded: bool = _decode(bool, response)
+        return decoded
 
 
 class HistoryApi:
@@ -630,8 +734,15 @@ class HistoryApi:
         cursor: `next` of the previous page; absent: the first page.
         limit: Maximum number of items, at least 1.
         """
-        response: HistoryMessagePage = _decode(HistoryMessagePage, await self._caller.call("history.page", PageRequest(session=session, order=order, cursor=cursor, limit=limit).to_json()))
-        return response
+        request = PageRequest(
+            session=session,
+            order=order,
+            cursor=cursor,
+            limit=limit,
+        )
+        response = await self._caller.call("history.page", request.to_json())
+        decoded: HistoryMessagePage = _decode(HistoryMessagePage, response)
+        return decoded
 
     async def search(self, text: str, limit: int, *, session: Optional[SessionId] = None) -> List[HistoryMessage]:
         """Messages of the dialogue that contain a text, newest first.
@@ -640,8 +751,14 @@ class HistoryApi:
         text: The text.
         limit: Maximum number of messages, at least 1.
         """
-        response: List[HistoryMessage] = _decode(List[HistoryMessage], await self._caller.call("history.search", HistorySearchCall(session=session, text=text, limit=limit).to_json()))
-        return response
+        request = HistorySearchCall(
+            session=session,
+            text=text,
+            limit=limit,
+        )
+        response = await self._caller.call("history.search", request.to_json())
+        decoded: List[HistoryMessage] = _decode(List[HistoryMessage], response)
+        return decoded
 
 
 class EventsApi:
@@ -655,8 +772,9 @@ class EventsApi:
 
         id: Id of the event, at the source of the run's own event.
         """
-        response: EventRecord = _decode(EventRecord, await self._caller.call("events.get", EventGetCall(id=id).to_json()))
-        return response
+        response = await self._caller.call("events.get", EventGetCall(id=id).to_json())
+        decoded: EventRecord = _decode(EventRecord, response)
+        return decoded
 
     async def raw(self, id: EventId, limit: int, *, offset: int = 0) -> RawPayloadPart:
         """A range of the raw payload of such an event, as its platform sent it; `not_found` if the channel passed
@@ -666,8 +784,9 @@ class EventsApi:
         offset: First byte of the range.
         limit: Maximum length of the range.
         """
-        response: RawPayloadPart = _decode(RawPayloadPart, await self._caller.call("events.raw", RawPayloadCall(id=id, offset=offset, limit=limit).to_json()))
-        return response
+        response = await self._caller.call("events.raw", RawPayloadCall(id=id, offset=offset, limit=limit).to_json())
+        decoded: RawPayloadPart = _decode(RawPayloadPart, response)
+        return decoded
 
     async def page(
         self,
@@ -685,8 +804,15 @@ class EventsApi:
         cursor: `next` of the previous page; absent: the first page.
         limit: Maximum number of items, at least 1.
         """
-        response: EventLogItemPage = _decode(EventLogItemPage, await self._caller.call("events.page", PageRequest(session=session, order=order, cursor=cursor, limit=limit).to_json()))
-        return response
+        request = PageRequest(
+            session=session,
+            order=order,
+            cursor=cursor,
+            limit=limit,
+        )
+        response = await self._caller.call("events.page", request.to_json())
+        decoded: EventLogItemPage = _decode(EventLogItemPage, response)
+        return decoded
 
 
 class KnowledgeApi:
@@ -697,8 +823,9 @@ class KnowledgeApi:
 
     async def list(self) -> List[KnowledgeBase]:
         """The knowledge bases that the grant covers with `list`."""
-        response: List[KnowledgeBase] = _decode(List[KnowledgeBase], await self._caller.call("knowledge.list", {}))
-        return response
+        response = await self._caller.call("knowledge.list", {})
+        decoded: List[KnowledgeBase] = _decode(List[KnowledgeBase], response)
+        return decoded
 
     async def retrieve(
         self,
@@ -716,8 +843,15 @@ class KnowledgeApi:
         cursor: `next` of the previous page; absent: the first page.
         limit: Maximum number of passages, at least 1.
         """
-        response: RetrievedPage = _decode(RetrievedPage, await self._caller.call("knowledge.retrieve", RetrieveCall(base=base, question=question, cursor=cursor, limit=limit).to_json()))
-        return response
+        request = RetrieveCall(
+            base=base,
+            question=question,
+            cursor=cursor,
+            limit=limit,
+        )
+        response = await self._caller.call("knowledge.retrieve", request.to_json())
+        decoded: RetrievedPage = _decode(RetrievedPage, response)
+        return decoded
 
 
 class PlatformApi:
@@ -732,11 +866,15 @@ class PlatformApi:
         action: Name of the action at the channel: `message.delete`, `member.mute`.
         arguments: Arguments of the action.
         """
-        return await self._caller.call("platform.call", ActionRequest(action=action, **_given(arguments=arguments)).to_json())
+        request = ActionRequest(
+            action=action,
+            **_given(arguments=arguments),
+        )
+        return await self._caller.call("platform.call", request.to_json())
 
 
 class AgentRunAPIProxy:
-    """The only way from a plugin to the host: the calls that the grant of the run covers, by group. Refusals raise
+    """The only way from a plugin to the host: calls that the grant of the run covers, by group. Refusals raise
     `RunApiError`, calls after the end of the run `RunEndedError`.
     """
 

@@ -98,7 +98,12 @@ class RunSession:
     """One run: it sends the results that the runner yields, each when there is credit for it."""
 
     def __init__(
-        self, connection: Connection, runner: AgentRunner, context: AgentRunContext, caller: AuthorityCaller, credit: int
+        self,
+        connection: Connection,
+        runner: AgentRunner,
+        context: AgentRunContext,
+        caller: AuthorityCaller,
+        credit: int,
     ) -> None:
         self.context = context
         self._connection = connection

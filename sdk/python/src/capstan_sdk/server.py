@@ -198,7 +198,9 @@ class PluginServer:
         manifest = self._manifest
         version = param(params, "protocol", int)
         if version != PROTOCOL_VERSION:
-            raise RpcError(FAILED, f"protocol version {version} is not supported; this SDK implements {PROTOCOL_VERSION}")
+            raise RpcError(
+                FAILED, f"protocol version {version} is not supported; this SDK implements {PROTOCOL_VERSION}"
+            )
         identity = param(params, "plugin", dict, {})
         if identity.get("id", manifest.id) != manifest.id:
             raise RpcError(FAILED, f"the host wants {identity['id']}, and the manifest is that of {manifest.id}")
@@ -340,7 +342,9 @@ class PluginServer:
             )
         return self._answer_tool(tool.function, arguments, caller)
 
-    async def _answer_tool(self, function: Callable[..., Any], arguments: JsonObject, caller: AuthorityCaller) -> JsonObject:
+    async def _answer_tool(
+        self, function: Callable[..., Any], arguments: JsonObject, caller: AuthorityCaller
+    ) -> JsonObject:
         try:
             return tool_output(await call_function(function, **arguments)).to_json()
         except ToolError as error:
@@ -424,7 +428,9 @@ class PluginServer:
         try:
             async for event in events:
                 if not isinstance(event, Model):
-                    raise TypeError(f"a model provider yields events such as ModelEventText, not {type(event).__name__}")
+                    raise TypeError(
+                        f"a model provider yields events such as ModelEventText, not {type(event).__name__}"
+                    )
                 await self._send_model_event(stream, event, credit)
                 if isinstance(event, ModelEventStop):
                     is_stopped = True

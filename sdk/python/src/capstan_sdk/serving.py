@@ -53,7 +53,9 @@ def _exit(status: int) -> None:
     """Ends the process, also if threads of the author do not end."""
     sys.stdout.flush()
     sys.stderr.flush()
-    others = [thread for thread in threading.enumerate() if thread is not threading.current_thread() and not thread.daemon]
+    others = [
+        thread for thread in threading.enumerate() if thread is not threading.current_thread() and not thread.daemon
+    ]
     for thread in others:
         if thread.name.startswith("asyncio_"):
             continue

@@ -1,6 +1,7 @@
 """The real stdin and stdout of the process, moved away from code that prints.
 
-After `claim_stdio`, everything that writes to stdout writes to stderr: `print`, C extensions and child processes. Stdin is empty.
+After `claim_stdio`, everything that writes to stdout writes to stderr: `print`, C extensions and child processes. Stdin
+is empty.
 """
 
 from __future__ import annotations
@@ -33,8 +34,11 @@ def claim_stdio() -> tuple[int, int]:
 
 
 def claim_if_plugin() -> None:
-    """Claims when the SDK is imported in a process that the host started as a plugin, so that code at the top level of a
-    module can print. A child process of a plugin inherits the environment, but not the wire."""
+    """Claims when the SDK is imported in a process that the host started as a plugin.
+
+    Code at the top level of a module can print then. A child process of a plugin inherits the environment, but not the
+    wire.
+    """
     owner = os.environ.get(_OWNER_VARIABLE)
     if "CAPSTAN_PLUGIN_PROTOCOL" in os.environ and owner in (None, str(os.getpid())):
         claim_stdio()

@@ -7,7 +7,8 @@
                 self.assertEqual(run.text, "hello, good morning")
 
 The harness loads the manifest, frames every message and enforces credit, as the host does. A violation of the protocol
-fails the test when the harness is left. The run API is a `FakeRunApi`: stored data in memory, models and tools by script.
+fails the test when the harness is left. The run API is a `FakeRunApi`: stored data in memory, models and tools by
+script.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class HarnessError(CapstanError, AssertionError):
 
 
 def run_context(run_id: str, text: str, **fields: Any) -> JsonObject:
-    """A run context as JSON, for a message with this text. `fields` replace whole fields, such as `config` or `state`."""
+    """A run context as JSON, for a message with this text. `fields` replace whole fields, such as `config`."""
     event: JsonObject = {
         "event_id": f"event-{run_id}",
         "event_type": "message.received",

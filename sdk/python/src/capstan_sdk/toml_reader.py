@@ -1,7 +1,7 @@
 """Reader of the manifest: `tomllib` of Python 3.11 and later, and on 3.10 a small reader of the same form.
 
-The small reader knows all of TOML that a manifest can contain: tables, arrays of tables, inline tables, dotted keys, all forms
-of texts, integers, floats, booleans and arrays. It has no dates and times, which no key of a manifest takes.
+The small reader knows all of TOML that a manifest can contain: tables, arrays of tables, inline tables, dotted keys, all
+forms of texts, integers, floats, booleans and arrays. It has no dates and times, which no key of a manifest takes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ else:
 
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_NUMBER = re.compile(r"[+-]?(?:0x[0-9A-Fa-f_]+|0o[0-7_]+|0b[01_]+|(?:inf|nan)|[0-9][0-9_]*(?:\.[0-9][0-9_]*)?(?:[eE][+-]?[0-9_]+)?)")
+_NUMBER = re.compile(
+    r"[+-]?(?:0x[0-9A-Fa-f_]+|0o[0-7_]+|0b[01_]+|(?:inf|nan)|[0-9][0-9_]*(?:\.[0-9][0-9_]*)?(?:[eE][+-]?[0-9_]+)?)"
+)
 _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "\\": "\\"}
 
 
@@ -59,7 +61,9 @@ class TomlReader:
 
     def _error(self, message: str) -> ManifestError:
         before = self._text[: self._position]
-        return ManifestError(f"{message} (at line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))})")
+        return ManifestError(
+            f"{message} (at line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))})"
+        )
 
     def _peek(self, length: int = 1) -> str:
         return self._text[self._position : self._position + length]
