@@ -87,7 +87,8 @@ class RawHost:
             try:
                 message = json.loads(line)
             except ValueError:
-                self.bad_lines.append(line)
+                if line.endswith(b"\n"):  # the end of the process may cut its last line off
+                    self.bad_lines.append(line[:200])
                 continue
             found = schema_check.message_problem(message, self._methods.get(message.get("id")))
             if found is not None:

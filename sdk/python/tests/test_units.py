@@ -531,8 +531,9 @@ one \
             with self.assertRaises(ManifestError, msg=text) as raised:
                 TomlReader(text).document()
             self.assertRegex(str(raised.exception), r"\(at line \d+, column \d+\)$")
-            with self.assertRaises(ManifestError, msg=text) if "2026" not in text else self.subTest():
-                parse_toml(text)
+            if "2026" not in text:
+                with self.assertRaises(ManifestError, msg=text):
+                    parse_toml(text)
 
 
 if __name__ == "__main__":
