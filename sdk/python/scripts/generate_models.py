@@ -162,7 +162,7 @@ class ModelGenerator:
             for field, item in properties.items()
             if "description" in item
         ]
-        lines = ["@dataclass(eq=False, repr=False)", f"class {name}(Model):"]
+        lines = ["@dataclass", f"class {name}(Model):"]
         lines += docstring(schema.get("description", f"Type {name}."), "    ", documented)
         lines.append("")
         if required:
@@ -205,11 +205,15 @@ class ModelGenerator:
 
     def imports(self) -> list[str]:
         return [
-            "from dataclasses import dataclass",
             "from dataclasses import field as field_of",
-            "from typing import ClassVar, Literal, Optional, TypeAlias, Union",
+            "from typing import TYPE_CHECKING, ClassVar, Literal, Optional, TypeAlias, Union",
             "",
             "from .codec import Bytes, JsonObject, JsonValue, Model, OtherVariant",
+            "",
+            "if TYPE_CHECKING:",
+            "    from dataclasses import dataclass",
+            "else:",
+            "    from .codec import lazy_dataclass as dataclass",
         ]
 
     def alias_lines(self, name: str, schema: Schema) -> list[str]:

@@ -660,6 +660,26 @@ class EndTest(WireTest):
         self.assertEqual(host.drain(), [])
         self.assertEqual(host.end(), 0)
 
+    def test_exit_functions_run_after_a_tool_that_used_a_thread(self) -> None:
+        code = """
+            import atexit
+            from capstan_sdk import *
+            plugin = Plugin()
+            atexit.register(lambda: print("exit function"))
+
+            @plugin.tool()
+            def threaded() -> str:
+                return "done"
+
+            serve(plugin)
+        """
+        host = self.start_plugin(code, '[[tools]]\nname = "threaded"\ndescription = "Threaded"\n')
+        self.assertEqual(
+            host.call("tool.call", call_id="a", tool="threaded", arguments={})["result"]["content"], "done"
+        )
+        self.assertEqual(host.end(), 0)
+        self.assertIn(b"exit function", host.stderr)
+
     def test_a_host_that_does_not_read_does_not_stop_the_plugin_from_ending(self) -> None:
         host = self.start_plugin(COUNTER, RUNNER)
         host.pause_reading()

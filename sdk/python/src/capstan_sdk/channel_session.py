@@ -91,12 +91,15 @@ class ChannelSession:
             await self._channel.stop()
         except Exception:
             logger.exception("channel %s: stop failed", self._channel.name)
-        while self._submitted:
-            await asyncio.wait(list(self._submitted))
+        try:
+            while self._submitted:
+                await asyncio.wait(list(self._submitted))
+        finally:
+            self._close()
+            if self._task is not None:
+                self._task.cancel()
         if self._task is not None:
-            self._task.cancel()
             await asyncio.wait([self._task])
-        self._close()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()

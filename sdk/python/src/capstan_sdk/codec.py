@@ -10,6 +10,7 @@ import base64
 import binascii
 import dataclasses
 import functools
+import threading
 import types
 import typing
 from typing import Any, Callable, ClassVar, Literal, TypeVar, Union
@@ -27,10 +28,7 @@ _MISSING = dataclasses.MISSING
 
 @dataclasses.dataclass(eq=False, repr=False)
 class Model:
-    """Base of the types of the protocol. `extra` has the fields that this version of the SDK does not know.
-
-    Comparison and text are here, once, because the code that `dataclass` makes for them doubles the time of the import.
-    """
+    """Base of the types of the protocol. `extra` has the fields that this version of the SDK does not know."""
 
     _required_: ClassVar[frozenset[str]] = frozenset()
     _tag_: ClassVar[tuple[str, str] | None] = None
@@ -71,6 +69,34 @@ class Model:
             if required or (value is not None and value != default()):
                 result[name] = encode_json(value)
         return result
+
+
+_completion_lock = threading.RLock()
+
+
+def lazy_dataclass(cls: type[ModelType]) -> type[ModelType]:
+    """Dataclass that is made when its first instance is.
+
+    Making a dataclass runs the compiler. For all types of the protocol this takes longer than the rest of the start of
+    a plugin, which uses few of them.
+    """
+
+    def first_init(self: Any, *arguments: Any, **fields: Any) -> None:
+        complete_dataclass(cls)
+        cls.__init__(self, *arguments, **fields)
+
+    first_init._is_lazy = True  # type: ignore[attr-defined]
+    cls.__init__ = first_init  # type: ignore[method-assign]
+    return cls
+
+
+def complete_dataclass(cls: type[Model]) -> None:
+    """Makes the dataclass of a type, and of those that it inherits from."""
+    with _completion_lock:
+        for each in reversed(cls.__mro__):
+            if getattr(vars(each).get("__init__"), "_is_lazy", False):
+                del each.__init__  # type: ignore[misc]
+                dataclasses.dataclass(eq=False, repr=False)(each)
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -217,6 +243,7 @@ _encoding_plans: dict[type[Model], EncodingPlan] = {}
 def _decoding_plan(cls: type[Model]) -> DecodingPlan:
     if cls in _decoding_plans:
         return _decoding_plans[cls]
+    complete_dataclass(cls)
     hints = typing.get_type_hints(cls)
     plan: DecodingPlan = {}
     for item in dataclasses.fields(cls):
@@ -230,6 +257,7 @@ def _decoding_plan(cls: type[Model]) -> DecodingPlan:
 
 def _encoding_plan(cls: type[Model]) -> EncodingPlan:
     if cls not in _encoding_plans:
+        complete_dataclass(cls)
         _encoding_plans[cls] = [
             (item.name, item.name in cls._required_, _default_of(item))
             for item in dataclasses.fields(cls)

@@ -5,11 +5,15 @@ Generated from crates/protocol/schema/capstan.json by scripts/generate_models.py
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from dataclasses import field as field_of
-from typing import ClassVar, Literal, Optional, TypeAlias, Union
+from typing import TYPE_CHECKING, ClassVar, Literal, Optional, TypeAlias, Union
 
 from .codec import Bytes, JsonObject, JsonValue, Model, OtherVariant
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+    from .codec import lazy_dataclass as dataclass
 
 # Handling of a message that arrives while its session is running a turn. An idle session starts a turn at once,
 # whatever the mode.
@@ -147,7 +151,7 @@ WorkspaceId: TypeAlias = str
 EventTimeForm: TypeAlias = Union[Timestamp, int]
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ActionRequest(Model):
     """Request for an action on the platform of an event.
 
@@ -161,7 +165,7 @@ class ActionRequest(Model):
     arguments: JsonObject = field_of(default_factory=dict)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ActorRef(Model):
     """Originator of an event.
 
@@ -177,7 +181,7 @@ class ActorRef(Model):
     type: Optional[str] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class AdapterContext(Model):
     """Results of the host's hooks for an event; runners may ignore them.
 
@@ -187,7 +191,7 @@ class AdapterContext(Model):
     prompt: Optional[Content] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class AnchorsCall(Model):
     """Request for the newest anchors.
 
@@ -199,7 +203,7 @@ class AnchorsCall(Model):
     limit: int
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ApiError(Model):
     """Error response of the run API.
 
@@ -217,7 +221,7 @@ class ApiError(Model):
     cause: Optional[str] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ApprovalRule(Model):
     """Rule that allows or denies a tool call, or requires approval by a person.
 
@@ -233,7 +237,7 @@ class ApprovalRule(Model):
     containing: Optional[str] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class Artifact(Model):
     """Description of an artifact, recorded on the tape of the run that created it.
 
@@ -253,7 +257,7 @@ class Artifact(Model):
     hash: BlobHash
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ArtifactDescribeCall(Model):
     """Request for the description of an artifact.
 
@@ -265,7 +269,7 @@ class ArtifactDescribeCall(Model):
     id: ArtifactId
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ArtifactListCall(Model):
     """Request for a page of the artifacts of the session.
 
@@ -279,7 +283,7 @@ class ArtifactListCall(Model):
     cursor: Optional[str] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ArtifactPage(Model):
     """A page of a list, and the cursor of the next one.
 
@@ -293,7 +297,7 @@ class ArtifactPage(Model):
     next: Optional[str] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ArtifactPart(Model):
     """A range of an artifact's content.
 
@@ -309,7 +313,7 @@ class ArtifactPart(Model):
     content: Bytes
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ArtifactReadCall(Model):
     """Request for a range of an artifact's content.
 
@@ -325,7 +329,7 @@ class ArtifactReadCall(Model):
     offset: int = 0
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ChatMessage(Model):
     """One message of a conversation.
 
@@ -345,7 +349,7 @@ class ChatMessage(Model):
     name: Optional[str] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ChildRunCall(Model):
     """Task for a child run. An absent limit is inherited from the parent, whose limits the child cannot exceed.
 
@@ -370,7 +374,7 @@ class ChildRunCall(Model):
     merge_back: bool = False
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ChildRunOutcome(Model):
     """A child run that has ended.
 
@@ -393,7 +397,7 @@ class ChildRunOutcome(Model):
     merged: bool = False
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class CommandCall(Model):
     """A comma command.
 
@@ -409,7 +413,7 @@ class CommandCall(Model):
     arguments: JsonObject = field_of(default_factory=dict)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class CommandRefusalCall(Model):
     """A comma command that cannot be run.
 
@@ -423,7 +427,7 @@ class CommandRefusalCall(Model):
     reason: str
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ContinuationCall(Model):
     """Request for the prompt of a further step.
 
@@ -435,7 +439,7 @@ class ContinuationCall(Model):
     step: int
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ConversationContext(Model):
     """Conversation of a run.
 
@@ -453,7 +457,7 @@ class ConversationContext(Model):
     thread_id: Optional[str] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class DeliveryTarget(Model):
     """Destination of replies.
 
@@ -467,7 +471,7 @@ class DeliveryTarget(Model):
     reply_to: Optional[str] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class Event(Model):
     """Occurrence at a source, in the form that all parts of the host share.
 
@@ -510,7 +514,7 @@ class Event(Model):
     metadata: JsonObject = field_of(default_factory=dict)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class EventGetCall(Model):
     """Request for an event by its id.
 
@@ -522,7 +526,7 @@ class EventGetCall(Model):
     id: EventId
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class EventInput(Model):
     """Text and attachments of an event.
 
@@ -534,7 +538,7 @@ class EventInput(Model):
     contents: list[ContentPart] = field_of(default_factory=list)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class EventKey(Model):
     """Identity of an event: its id within its source and bot.
 
@@ -550,7 +554,7 @@ class EventKey(Model):
     event_id: EventId
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class EventLogItemActivity(Model):
     """Tool calls and results, commands, platform actions, handoffs, dispatched messages, errors.
 
@@ -564,7 +568,7 @@ class EventLogItemActivity(Model):
     fact: Literal["activity"] = field_of(default="activity", kw_only=True)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class EventLogItemDelivery(Model):
     """A message of the event's turn, and its delivery status.
 
@@ -586,7 +590,7 @@ class EventLogItemDelivery(Model):
     fact: Literal["delivery"] = field_of(default="delivery", kw_only=True)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class EventLogItemInbound(Model):
     """An event was accepted.
 
@@ -602,7 +606,7 @@ class EventLogItemInbound(Model):
     fact: Literal["inbound"] = field_of(default="inbound", kw_only=True)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class EventLogItemOutcome(Model):
     """Outcome of an event.
 
@@ -620,7 +624,7 @@ class EventLogItemOutcome(Model):
     run_id: Optional[RunId] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class EventLogItemPage(Model):
     """A page of a list, and the cursor of the next one.
 
@@ -634,7 +638,7 @@ class EventLogItemPage(Model):
     next: Optional[str] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class EventRecord(Model):
     """An accepted event and its outcome.
 
@@ -654,7 +658,7 @@ class EventRecord(Model):
     run_id: Optional[RunId] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ForkCall(Model):
     """Request for a fork of the tape.
 
@@ -664,7 +668,7 @@ class ForkCall(Model):
     at: Optional[EntryId] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ForkSummary(Model):
     """A fork of a tape.
 
@@ -680,7 +684,7 @@ class ForkSummary(Model):
     position: EntryId
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class Grant(Model):
     """Authority of one run: computed when the run begins, stored with it, and from then on the only source of
     permission checks.
@@ -725,7 +729,7 @@ class Grant(Model):
     state_limits: StateLimits = field_of(default_factory=lambda: StateLimits.from_json({'keys': 1000, 'value_bytes': 65536, 'total_bytes': 1048576}))
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class HandoffCall(Model):
     """A handoff: the anchor to be written.
 
@@ -739,7 +743,7 @@ class HandoffCall(Model):
     state: JsonObject = field_of(default_factory=dict)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class HistoryHandles(Model):
     """Handles to the history of the conversation.
 
@@ -751,7 +755,7 @@ class HistoryHandles(Model):
     tape: TapeName
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class HistoryMessage(Model):
     """A message of the dialogue.
 
@@ -776,7 +780,7 @@ class HistoryMessage(Model):
     events: list[MessageEvent] = field_of(default_factory=list)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class HistoryMessagePage(Model):
     """A page of a list, and the cursor of the next one.
 
@@ -790,7 +794,7 @@ class HistoryMessagePage(Model):
     next: Optional[str] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class HistorySearchCall(Model):
     """Request for the newest messages that contain a text.
 
@@ -806,7 +810,7 @@ class HistorySearchCall(Model):
     session: Optional[SessionId] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class KnowledgeBase(Model):
     """A knowledge base that a run may query.
 
@@ -820,7 +824,7 @@ class KnowledgeBase(Model):
     description: str
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class KnowledgeOperationAccessFields(Model):
     """Type KnowledgeOperationAccessFields."""
 
@@ -828,7 +832,7 @@ class KnowledgeOperationAccessFields(Model):
     operations: Optional[list[KnowledgeOperation]] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class KnowledgePassage(Model):
     """A passage of a knowledge base.
 
@@ -846,7 +850,7 @@ class KnowledgePassage(Model):
     line: Optional[int] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class KnowledgePassagePage(Model):
     """A page of a list, and the cursor of the next one.
 
@@ -860,7 +864,7 @@ class KnowledgePassagePage(Model):
     next: Optional[str] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class MessageEvent(Model):
     """Event that a message was built from: who said what, without the additions of the prompt.
 
@@ -880,7 +884,7 @@ class MessageEvent(Model):
     contents: list[ContentPart] = field_of(default_factory=list)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ModelCall(Model):
     """Request to a model.
 
@@ -901,7 +905,7 @@ class ModelCall(Model):
     fallbacks: Optional[list[ModelId]] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ModelChoiceCall(Model):
     """Choice of the session's model.
 
@@ -911,7 +915,7 @@ class ModelChoiceCall(Model):
     model: Optional[ModelId] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ModelDirectory(Model):
     """Models that a run may ask.
 
@@ -927,7 +931,7 @@ class ModelDirectory(Model):
     default: Optional[ModelId] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ModelEventProviderMeta(Model):
     """Opaque provider data that later requests must include with this message."""
 
@@ -938,7 +942,7 @@ class ModelEventProviderMeta(Model):
     type: Literal["provider_meta"] = field_of(default="provider_meta", kw_only=True)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ModelEventReasoning(Model):
     """Next piece of the reasoning."""
 
@@ -949,7 +953,7 @@ class ModelEventReasoning(Model):
     type: Literal["reasoning"] = field_of(default="reasoning", kw_only=True)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ModelEventStop(Model):
     """The answer is complete."""
 
@@ -959,7 +963,7 @@ class ModelEventStop(Model):
     type: Literal["stop"] = field_of(default="stop", kw_only=True)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ModelEventText(Model):
     """Next piece of the text."""
 
@@ -970,7 +974,7 @@ class ModelEventText(Model):
     type: Literal["text"] = field_of(default="text", kw_only=True)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ModelEventToolCall(Model):
     """A complete tool call."""
 
@@ -981,7 +985,7 @@ class ModelEventToolCall(Model):
     type: Literal["tool_call"] = field_of(default="tool_call", kw_only=True)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ModelEventTruncated(Model):
     """The answer reached the token limit and is incomplete. A tool call whose arguments are not a JSON object was
     cut off and must not be made.
@@ -993,7 +997,7 @@ class ModelEventTruncated(Model):
     type: Literal["truncated"] = field_of(default="truncated", kw_only=True)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ModelEventUsage(Model):
     """Tokens that the call used."""
 
@@ -1004,7 +1008,7 @@ class ModelEventUsage(Model):
     type: Literal["usage"] = field_of(default="usage", kw_only=True)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ModelOperationAccessFields(Model):
     """Type ModelOperationAccessFields."""
 
@@ -1012,7 +1016,7 @@ class ModelOperationAccessFields(Model):
     operations: Optional[list[ModelOperation]] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ModelOptions(Model):
     """Options of a model call; the provider decides about absent ones.
 
@@ -1034,7 +1038,7 @@ class ModelOptions(Model):
     body: JsonObject = field_of(default_factory=dict)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ModelOutput(Model):
     """Complete output of a model call, collected from its stream.
 
@@ -1052,7 +1056,7 @@ class ModelOutput(Model):
     provider_meta: JsonObject = field_of(default_factory=dict)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ModelRequest(Model):
     """Request to a model.
 
@@ -1072,7 +1076,7 @@ class ModelRequest(Model):
     options: ModelOptions = field_of(default_factory=lambda: ModelOptions())
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class NewArtifact(Model):
     """Content to be stored as an artifact.
 
@@ -1088,7 +1092,7 @@ class NewArtifact(Model):
     content: Bytes
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class NoteCall(Model):
     """An event to be written that no view shows.
 
@@ -1102,7 +1106,7 @@ class NoteCall(Model):
     data: JsonValue
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class OutboundMessage(Model):
     """Final message for a chat.
 
@@ -1126,7 +1130,7 @@ class OutboundMessage(Model):
     metadata: JsonObject = field_of(default_factory=dict)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class OutboxStatusHeld(Model):
     """Held for the operator: it waited too long to be sent without a decision.
 
@@ -1142,7 +1146,7 @@ class OutboxStatusHeld(Model):
     fate_unknown: bool = False
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class OutboxStatusNoted(Model):
     """Dead letter that the operator dropped (`capstan outbox drop`).
 
@@ -1156,7 +1160,7 @@ class OutboxStatusNoted(Model):
     status: Literal["noted"] = field_of(default="noted", kw_only=True)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class OutboxStatusSent(Model):
     """Accepted by the channel.
 
@@ -1170,7 +1174,7 @@ class OutboxStatusSent(Model):
     possible_duplicate: bool = False
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class OutboxStatusUndelivered(Model):
     """Dead letter: not retried any more, its text stays readable.
 
@@ -1184,7 +1188,7 @@ class OutboxStatusUndelivered(Model):
     status: Literal["undelivered"] = field_of(default="undelivered", kw_only=True)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class OutboxStatusWaiting(Model):
     """Waiting for its next attempt.
 
@@ -1202,7 +1206,7 @@ class OutboxStatusWaiting(Model):
     reason: Optional[str] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class OutcomeCancelled(Model):
     """The run was cancelled."""
 
@@ -1212,7 +1216,7 @@ class OutcomeCancelled(Model):
     outcome: Literal["cancelled"] = field_of(default="cancelled", kw_only=True)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class OutcomeDropped(Model):
     """Dropped by admission."""
 
@@ -1222,7 +1226,7 @@ class OutcomeDropped(Model):
     outcome: Literal["dropped"] = field_of(default="dropped", kw_only=True)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class OutcomeFailed(Model):
     """The turn failed and the user was notified.
 
@@ -1238,7 +1242,7 @@ class OutcomeFailed(Model):
     code: Optional[str] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class OutcomeFolded(Model):
     """Folded into the run of another event.
 
@@ -1252,7 +1256,7 @@ class OutcomeFolded(Model):
     outcome: Literal["folded"] = field_of(default="folded", kw_only=True)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class OutcomeReplied(Model):
     """The turn ended with a reply.
 
@@ -1266,7 +1270,7 @@ class OutcomeReplied(Model):
     outcome: Literal["replied"] = field_of(default="replied", kw_only=True)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class OutcomeSilent(Model):
     """The turn ended without a reply."""
 
@@ -1276,7 +1280,7 @@ class OutcomeSilent(Model):
     outcome: Literal["silent"] = field_of(default="silent", kw_only=True)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class PageRequest(Model):
     """Request for a page of the history or of the event log.
 
@@ -1294,7 +1298,7 @@ class PageRequest(Model):
     cursor: Optional[str] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class PermissionSet(Model):
     """Set of permissions: those that a runner requests, those that a binding allows, or those that a run has.
 
@@ -1330,7 +1334,7 @@ class PermissionSet(Model):
     steering: bool = False
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class PluginRef(Model):
     """Reference from a runner to its plugin.
 
@@ -1346,7 +1350,7 @@ class PluginRef(Model):
     version: Optional[str] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class RawPayloadCall(Model):
     """Request for a range of the raw payload of an event.
 
@@ -1362,7 +1366,7 @@ class RawPayloadCall(Model):
     offset: int = 0
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class RawPayloadPart(Model):
     """A range of the raw payload of an event.
 
@@ -1378,7 +1382,7 @@ class RawPayloadPart(Model):
     content: Bytes
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class RawPayloadRef(Model):
     """Reference to the platform's own payload in the store: part of the acceptance record if it is short, otherwise
     a blob.
@@ -1391,7 +1395,7 @@ class RawPayloadRef(Model):
     blob: BlobHash
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class RerankCall(Model):
     """Texts to be ranked by relevance to a query.
 
@@ -1407,7 +1411,7 @@ class RerankCall(Model):
     documents: list[str] = field_of(default_factory=list)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class RerankScore(Model):
     """Relevance of one text.
 
@@ -1421,7 +1425,7 @@ class RerankScore(Model):
     score: float
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ResetCall(Model):
     """Request for a new generation of the tape.
 
@@ -1431,7 +1435,7 @@ class ResetCall(Model):
     archive: bool = False
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class RetrieveCall(Model):
     """A query to a knowledge base.
 
@@ -1449,7 +1453,7 @@ class RetrieveCall(Model):
     cursor: Optional[str] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class RetrievedPage(Model):
     """A page of passages.
 
@@ -1464,7 +1468,7 @@ class RetrievedPage(Model):
     left_out: Optional[str] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class RunCancelCall(Model):
     """Request to cancel a child run.
 
@@ -1476,7 +1480,7 @@ class RunCancelCall(Model):
     run_id: RunId
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class RunContext(Model):
     """Context of a run. It has the event but no message history, only handles to request the history.
 
@@ -1521,7 +1525,7 @@ class RunContext(Model):
     metadata: JsonObject = field_of(default_factory=dict)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class RunEventsCall(Model):
     """Request for the events of a run.
 
@@ -1537,7 +1541,7 @@ class RunEventsCall(Model):
     cursor: Optional[str] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class RunGetCall(Model):
     """Request for a run of the ledger.
 
@@ -1549,7 +1553,7 @@ class RunGetCall(Model):
     run_id: RunId
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class RunListCall(Model):
     """Request for a page of the runs of the session.
 
@@ -1563,7 +1567,7 @@ class RunListCall(Model):
     cursor: Optional[str] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class RunResources(Model):
     """Resources that a run may use.
 
@@ -1575,7 +1579,7 @@ class RunResources(Model):
     grant: Grant
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class RunSummary(Model):
     """A run, as recorded in the ledger.
 
@@ -1605,7 +1609,7 @@ class RunSummary(Model):
     usage: Optional[Usage] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class RunSummaryPage(Model):
     """A page of a list, and the cursor of the next one.
 
@@ -1619,7 +1623,7 @@ class RunSummaryPage(Model):
     next: Optional[str] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class RunTrigger(Model):
     """Reason of a run.
 
@@ -1633,7 +1637,7 @@ class RunTrigger(Model):
     binding_id: BindingId
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class RunnerCapabilities(Model):
     """Capabilities that a runner declares.
 
@@ -1667,7 +1671,7 @@ class RunnerCapabilities(Model):
     effects_through_host: bool = False
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class RuntimeContext(Model):
     """Facts about the running host.
 
@@ -1685,7 +1689,7 @@ class RuntimeContext(Model):
     max_steps: Optional[int] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class SayCall(Model):
     """A message with the role `user` to be written.
 
@@ -1697,7 +1701,7 @@ class SayCall(Model):
     content: Content
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class StateEntry(Model):
     """A stored value and its key.
 
@@ -1713,7 +1717,7 @@ class StateEntry(Model):
     at: Timestamp
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class StateEntryPage(Model):
     """A page of a list, and the cursor of the next one.
 
@@ -1727,7 +1731,7 @@ class StateEntryPage(Model):
     next: Optional[str] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class StateKeyCall(Model):
     """A key of a scope, to be read or removed.
 
@@ -1741,7 +1745,7 @@ class StateKeyCall(Model):
     key: str
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class StateLimits(Model):
     """Limits of the state that a runner may store in one scope.
 
@@ -1755,7 +1759,7 @@ class StateLimits(Model):
     total_bytes: int = 1048576
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class StateListCall(Model):
     """Request for a page of the keys and values of a scope.
 
@@ -1773,7 +1777,7 @@ class StateListCall(Model):
     prefix: str = ""
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class StateSetCall(Model):
     """A value to be stored under a key.
 
@@ -1789,7 +1793,7 @@ class StateSetCall(Model):
     value: JsonValue
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class SteeredMessage(Model):
     """A message that arrived during the run.
 
@@ -1803,7 +1807,7 @@ class SteeredMessage(Model):
     event: MessageEvent
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class StorageEntry(Model):
     """Description of stored content.
 
@@ -1821,7 +1825,7 @@ class StorageEntry(Model):
     at: Timestamp
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class StorageEntryPage(Model):
     """A page of a list, and the cursor of the next one.
 
@@ -1835,7 +1839,7 @@ class StorageEntryPage(Model):
     next: Optional[str] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class StorageListCall(Model):
     """Request for a page of the names of an area.
 
@@ -1851,7 +1855,7 @@ class StorageListCall(Model):
     cursor: Optional[str] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class StorageNameCall(Model):
     """A name of an area, to be read or removed.
 
@@ -1865,7 +1869,7 @@ class StorageNameCall(Model):
     name: str
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class StoragePutCall(Model):
     """Content to be stored under a name.
 
@@ -1881,7 +1885,7 @@ class StoragePutCall(Model):
     content: Bytes
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class StoredContent(Model):
     """Stored content.
 
@@ -1893,7 +1897,7 @@ class StoredContent(Model):
     content: Bytes
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class SubjectRef(Model):
     """Target of an event: a message, a member, a group.
 
@@ -1909,7 +1913,7 @@ class SubjectRef(Model):
     data: JsonObject = field_of(default_factory=dict)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class TapeEntry(Model):
     """An entry of a tape, as a run reads it.
 
@@ -1930,7 +1934,7 @@ class TapeEntry(Model):
     meta: JsonObject = field_of(default_factory=dict)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class TapeSearchCall(Model):
     """Request for the newest entries that contain a text.
 
@@ -1944,7 +1948,7 @@ class TapeSearchCall(Model):
     limit: int
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class TapeSummary(Model):
     """Name, head and anchors of a tape.
 
@@ -1964,7 +1968,7 @@ class TapeSummary(Model):
     last_anchor: Optional[str] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class TokenCount(Model):
     """Number of tokens of a request.
 
@@ -1978,7 +1982,7 @@ class TokenCount(Model):
     estimated: bool
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ToolCall(Model):
     """Tool call, as a model requests it.
 
@@ -1994,7 +1998,7 @@ class ToolCall(Model):
     type: str = "function"
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ToolDetailCall(Model):
     """Request for the description and schema of a tool.
 
@@ -2006,7 +2010,7 @@ class ToolDetailCall(Model):
     name: str
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ToolFunction(Model):
     """Tool and arguments of a call.
 
@@ -2020,7 +2024,7 @@ class ToolFunction(Model):
     arguments: str
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ToolOperationAccessFields(Model):
     """Type ToolOperationAccessFields."""
 
@@ -2028,7 +2032,7 @@ class ToolOperationAccessFields(Model):
     operations: Optional[list[ToolOperation]] = None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ToolOutput(Model):
     """Output of a tool.
 
@@ -2042,7 +2046,7 @@ class ToolOutput(Model):
     is_error: bool = False
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ToolSpec(Model):
     """Description of a tool, for models and for `help`.
 
@@ -2058,7 +2062,7 @@ class ToolSpec(Model):
     parameters: JsonValue
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class ToolStepCall(Model):
     """Tool calls of one step.
 
@@ -2070,7 +2074,7 @@ class ToolStepCall(Model):
     calls: list[ToolCall]
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class Usage(Model):
     """Token counts as reported by the provider; an absent count is unknown, not zero.
 

@@ -7,6 +7,8 @@ import logging
 import os
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 from .errors import CapstanError
 from .manifest import Manifest
@@ -14,6 +16,8 @@ from .plugin import Plugin
 from .server import PluginServer
 from .stdio import claim_stdio
 
+MAX_WORKERS = 64
+WORKER_NAME = "capstan-worker"
 THREADS_TIMEOUT = 0.5
 
 
@@ -34,9 +38,12 @@ def serve(plugin: Plugin) -> None:
     read_descriptor, write_descriptor = claim_stdio()
     if not logging.getLogger().handlers:
         logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    workers = ThreadPoolExecutor(MAX_WORKERS, WORKER_NAME)
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
+    loop.set_default_executor(workers)
     loop.run_until_complete(_serve(plugin, manifest, failure, read_descriptor, write_descriptor))
+    workers.shutdown(wait=False, cancel_futures=True)
     _exit(1 if failure else 0)
 
 
@@ -50,16 +57,13 @@ async def _serve(
 
 
 def _exit(status: int) -> None:
-    """Ends the process, also if threads of the author do not end."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    others = [
-        thread for thread in threading.enumerate() if thread is not threading.current_thread() and not thread.daemon
-    ]
-    for thread in others:
-        if thread.name.startswith("asyncio_"):
-            continue
-        thread.join(THREADS_TIMEOUT)
-    if any(thread.is_alive() for thread in others):
-        os._exit(status)
+    """Ends the process. Threads of the author that do not end in time end with it."""
+    end = time.monotonic() + THREADS_TIMEOUT
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join(max(0.0, end - time.monotonic()))
+            if thread.is_alive():
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(status)
     sys.exit(status)
