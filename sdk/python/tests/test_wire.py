@@ -597,6 +597,37 @@ class StreamTest(WireTest):
 
 
 class EndTest(WireTest):
+    def test_the_end_of_the_host_leaves_no_complaints(self) -> None:
+        code = """
+            import asyncio
+            from capstan_sdk import *
+            plugin = Plugin()
+
+            @plugin.runner("main")
+            async def main(ctx):
+                yield message_delta("begun")
+                async for event in ctx.api.models.stream(messages=[]):
+                    yield message_delta(event.data)
+
+            @plugin.channel("feed")
+            class Feed(Channel):
+                async def run(self):
+                    await asyncio.gather(*(self.submit(self.message(str(n), conversation_id="c")) for n in range(3)))
+
+            serve(plugin)
+        """
+        host = self.start_plugin(code, RUNNER + '[[channels]]\nname = "feed"\n')
+        host.call("channel.start", channel="feed", credit=1)
+        host.request("channel.event")
+        host.start_run("stream")
+        stream = host.request("run.call")["params"]["stream"]
+        host.start_run("starved", credit=1)
+        host.notify("stream.item", stream=stream, item={"type": "text", "data": "a"})
+        host.results("stream", 2)
+        host.drain()
+        self.assertEqual(host.end(), 0)
+        self.assertEqual(host.stderr.decode(), "")
+
     def test_shutdown_waits_for_a_run_and_calls_stop_functions(self) -> None:
         code = """
             from capstan_sdk import *
@@ -773,7 +804,7 @@ class ChannelTest(WireTest):
         host.send({"id": second["id"], "error": {"code": -32000, "message": "no", "data": refusal}})
         host.drain()
         host.end()
-        self.assertEqual(host.stderr, b"acknowledged 0\nrefused 1 event-invalid True\n")
+        self.assertEqual(host.stderr.decode(), "acknowledged 0\nrefused 1 event-invalid True\n")
 
     def test_stop_waits_for_the_answers_to_submitted_events(self) -> None:
         host = self.start_plugin(self.CODE, self.MANIFEST)

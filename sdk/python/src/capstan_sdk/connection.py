@@ -202,6 +202,8 @@ class Connection:
             raise
         finally:
             self._pending.pop(identifier, None)
+            if answer.done() and not answer.cancelled():
+                answer.exception()  # the end of the connection may have come while the request waited for credit
         if "error" in message:
             refusal = message["error"]
             data = refusal.get("data")
