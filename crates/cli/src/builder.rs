@@ -10,6 +10,7 @@ use capstan_hooks::contracts::Channel;
 use capstan_hooks::points::ProvideChannels;
 use capstan_hooks::{HookDeadlines, HookRuntime, Plugin, PluginConfig, PluginRegistration, Registry};
 use capstan_host::{Host, HostOptions, LeaseOwner, SecretMasker, TrustedChannel, WorkspaceDir};
+use capstan_plugins::{FailedPlugin, PluginFolder, PluginHome, PluginOptions, ProcessPlugin};
 use capstan_protocol::{ChannelName, Clock, JsonObject, ModelOptions, PluginName};
 use capstan_tape::Store;
 use serde_json::Value;
@@ -23,13 +24,40 @@ use crate::{CommandError, home, open_files};
 /// A distribution: Capstan and its plugins.
 #[derive(Default)]
 pub struct Capstan {
-    plugins: Vec<Box<dyn Plugin>>,
+    plugins: Vec<Arc<dyn Plugin>>,
     trusted_channels: Vec<TrustedChannel>,
     deadlines: HookDeadlines,
-    /// Registrations of the plugins, by their position.
-    registrations: Mutex<BTreeMap<usize, Arc<PluginRegistration>>>,
+    /// Plugins that are installed in a home, read once.
+    installed: Mutex<BTreeMap<PathBuf, Arc<[InstalledPlugin]>>>,
+    /// Registrations of the plugins, by their position; those of installed plugins with their home.
+    registrations: Mutex<BTreeMap<PluginPosition, Arc<PluginRegistration>>>,
     /// Configuration that the commands were collected with, and its workspace.
     startup_config: Mutex<Option<(PathBuf, Config)>>,
+}
+
+/// Position of a plugin: among those of the distribution, or among the installed ones of a home.
+type PluginPosition = (Option<PathBuf>, usize);
+
+/// Plugin that is installed in a home.
+struct InstalledPlugin {
+    plugin: Arc<dyn Plugin>,
+    /// The manifest cannot be used, so that there are no settings to validate.
+    has_failed: bool,
+}
+
+impl InstalledPlugin {
+    fn new(folder: PluginFolder, options: &PluginOptions) -> Self {
+        match folder.manifest {
+            Ok(manifest) => {
+                let plugin = ProcessPlugin::new(manifest, folder.path, folder.data_dir, options.clone());
+                Self { plugin: Arc::new(plugin), has_failed: false }
+            }
+            Err(error) => {
+                let plugin = FailedPlugin::new(folder.name, error.to_string());
+                Self { plugin: Arc::new(plugin), has_failed: true }
+            }
+        }
+    }
 }
 
 impl Capstan {
@@ -38,22 +66,33 @@ impl Capstan {
         CapstanBuilder::default()
     }
 
-    /// Registers the built-in plugin, then the others in the order they were added.
+    /// Registers the built-in plugin, then those of the distribution in the order they were added, then the installed ones
+    /// by name.
     ///
     /// `terminal` is the channel `cli`: a printer of replies or a chat screen.
     pub(crate) fn build_hooks(self: &Arc<Self>, config: &Config, terminal: &(impl Channel + Clone)) -> HookRuntime {
         let mut registry = Registry::new();
         registry.register_builtin(&BuiltinPlugin::new(config, Arc::new(terminal.clone()), Arc::clone(self)));
-        for position in 0..self.plugins.len() {
-            registry.add(&self.register_plugin(position, config));
+        for (position, plugin) in self.plugins.iter().enumerate() {
+            let plugin_config = validated_config(plugin.as_ref(), config);
+            registry.add(&self.register_plugin((None, position), plugin.as_ref(), plugin_config));
+        }
+        for (position, installed) in self.installed_plugins(config).iter().enumerate() {
+            let plugin = installed.plugin.as_ref();
+            let plugin_config =
+                if installed.has_failed { Ok(PluginConfig::default()) } else { validated_config(plugin, config) };
+            registry.add(&self.register_plugin((Some(config.home.clone()), position), plugin, plugin_config));
         }
         HookRuntime::new(registry, self.deadlines)
     }
 
     /// Registers a plugin once, and again only if its settings have changed since.
-    fn register_plugin(&self, position: usize, config: &Config) -> Arc<PluginRegistration> {
-        let plugin = self.plugins[position].as_ref();
-        let plugin_config = validated_config(plugin, config);
+    fn register_plugin(
+        &self,
+        position: PluginPosition,
+        plugin: &dyn Plugin,
+        plugin_config: Result<PluginConfig, String>,
+    ) -> Arc<PluginRegistration> {
         let mut registrations = self.registrations.lock().unwrap_or_else(PoisonError::into_inner);
         match registrations.get(&position) {
             Some(registration) if *registration.config() == plugin_config => Arc::clone(registration),
@@ -65,9 +104,22 @@ impl Capstan {
         }
     }
 
+    /// Enabled plugins that are installed in the home. Nothing is started.
+    fn installed_plugins(&self, config: &Config) -> Arc<[InstalledPlugin]> {
+        let mut homes = self.installed.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = || {
+            let options = PluginOptions { cancel_grace: config.cancel_grace, ..PluginOptions::default() };
+            let folders = PluginHome::new(&config.home).plugins().into_iter().filter(|folder| folder.record.enabled);
+            folders.map(|folder| InstalledPlugin::new(folder, &options)).collect()
+        };
+        Arc::clone(homes.entry(config.home.clone()).or_insert_with(read))
+    }
+
     /// Settings of a plugin that has loaded; empty for the built-in one.
     pub(crate) fn plugin_config(&self, name: &PluginName, config: &Config) -> JsonObject {
-        let plugin = self.plugins.iter().find(|plugin| plugin.name() == name.as_str());
+        let installed = self.installed_plugins(config);
+        let plugins = self.plugins.iter().chain(installed.iter().map(|installed| &installed.plugin));
+        let plugin = plugins.into_iter().find(|plugin| plugin.name() == name.as_str());
         plugin.and_then(|plugin| validated_config(plugin.as_ref(), config).ok()).unwrap_or_default().settings
     }
 
@@ -111,15 +163,19 @@ impl Capstan {
     /// Loads the configuration, with the settings of the plugins.
     pub(crate) fn load_config(&self, sources: ConfigSources) -> Result<Config, ConfigError> {
         let mut config = Config::load(sources)?;
-        config.declare_plugins(self.plugin_schemas());
+        let schemas = self.plugin_schemas(&config);
+        config.declare_plugins(schemas);
         Ok(config)
     }
 
     /// Schemas of the plugins' settings.
-    pub(crate) fn plugin_schemas(&self) -> BTreeMap<String, Option<Value>> {
+    pub(crate) fn plugin_schemas(&self, config: &Config) -> BTreeMap<String, Option<Value>> {
         let schema =
             |plugin: &dyn Plugin| catch_unwind(AssertUnwindSafe(|| plugin.config_schema())).unwrap_or_default();
-        self.plugins.iter().map(|plugin| (plugin.name().to_owned(), schema(plugin.as_ref()))).collect()
+        let installed = self.installed_plugins(config);
+        let valid = installed.iter().filter(|installed| !installed.has_failed).map(|installed| &installed.plugin);
+        let plugins = self.plugins.iter().chain(valid);
+        plugins.map(|plugin| (plugin.name().to_owned(), schema(plugin.as_ref()))).collect()
     }
 
     /// Host options derived from a configuration. The terminal and stdio are trusted, and the channels that the
@@ -166,7 +222,7 @@ pub struct CapstanBuilder {
 impl CapstanBuilder {
     /// Adds a plugin. The last plugin added is called first.
     pub fn plugin(mut self, plugin: impl Plugin) -> Self {
-        self.capstan.plugins.push(Box::new(plugin));
+        self.capstan.plugins.push(Arc::new(plugin));
         self
     }
 

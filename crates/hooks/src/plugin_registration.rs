@@ -8,7 +8,7 @@ use capstan_protocol::{JsonObject, PluginName};
 use serde_json::Value;
 
 use crate::error::panic_message;
-use crate::registrar::HookContribution;
+use crate::registrar::{HookContribution, StopHandler};
 use crate::{HookPermissions, HookRegistrar, HookTracer, Plugin, PluginGrant, PluginIdentity};
 
 /// Result of registering a plugin, which any number of registries may contain: [`Plugin::register`] runs once.
@@ -34,6 +34,7 @@ pub(crate) struct PluginContributions {
     pub(crate) grant: Arc<PluginGrant>,
     pub(crate) implementations: Vec<HookContribution>,
     pub(crate) tracers: Vec<Arc<dyn HookTracer>>,
+    pub(crate) stop_handlers: Vec<StopHandler>,
 }
 
 impl PluginRegistration {
@@ -64,7 +65,8 @@ impl PluginRegistration {
                 let grant = Arc::new(PluginGrant { plugin: name.clone(), permissions });
                 let mut registrar = HookRegistrar::new(Arc::clone(&grant), settings);
                 plugin.register(&mut registrar).map_err(|error| error.to_string())?;
-                Ok(PluginContributions { grant, implementations: registrar.contributions, tracers: registrar.tracers })
+                let HookRegistrar { contributions: implementations, tracers, stop_handlers, .. } = registrar;
+                Ok(PluginContributions { grant, implementations, tracers, stop_handlers })
             })
         });
         let identity = PluginIdentity { name, author: plugin.author().to_owned(), is_builtin };

@@ -4,6 +4,7 @@ use std::any::{Any, TypeId};
 use std::sync::Arc;
 
 use capstan_protocol::{JsonObject, PluginName};
+use futures::future::BoxFuture;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -39,18 +40,29 @@ pub(crate) struct HookContribution {
     pub(crate) implementation: Arc<dyn Any + Send + Sync>,
 }
 
+/// Function that ends what a plugin has started.
+pub(crate) type StopHandler = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
+
 /// Passed to a plugin to register its contributions.
 pub struct HookRegistrar {
     grant: Arc<PluginGrant>,
     pub(crate) contributions: Vec<HookContribution>,
     pub(crate) tracers: Vec<Arc<dyn HookTracer>>,
+    pub(crate) stop_handlers: Vec<StopHandler>,
     fail_closed: bool,
     config: JsonObject,
 }
 
 impl HookRegistrar {
     pub(crate) fn new(grant: Arc<PluginGrant>, config: JsonObject) -> Self {
-        Self { grant, contributions: Vec::new(), tracers: Vec::new(), fail_closed: false, config }
+        Self {
+            grant,
+            contributions: Vec::new(),
+            tracers: Vec::new(),
+            stop_handlers: Vec::new(),
+            fail_closed: false,
+            config,
+        }
     }
 
     /// Authority of the plugin's hooks: the permissions that it [declares](crate::Plugin::permissions), as far as the
@@ -98,6 +110,16 @@ impl HookRegistrar {
     /// Adds a tracer for every hook call of every plugin.
     pub fn add_tracer(&mut self, tracer: Arc<dyn HookTracer>) -> &mut Self {
         self.tracers.push(tracer);
+        self
+    }
+
+    /// Ends what the plugin has started, when a host stops: after its runs and channels have ended, with a second or more
+    /// for all plugins together. The plugin may be needed again afterwards, by another host of the process.
+    pub fn on_stop<Fut>(&mut self, handler: impl Fn() -> Fut + Send + Sync + 'static) -> &mut Self
+    where
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        self.stop_handlers.push(Arc::new(move || Box::pin(handler())));
         self
     }
 

@@ -2,11 +2,15 @@
 
 use std::any::TypeId;
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use capstan_protocol::PluginName;
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, join_all};
 
-use crate::registrar::{HookContribution, HookImplementation};
+use crate::error::panic_message;
+use crate::registrar::{HookContribution, HookImplementation, StopHandler};
 use crate::{
     HookAggregation, HookPoint, HookPointInfo, HookTracer, Plugin, PluginConfig, PluginGrant, PluginIdentity,
     PluginLoadFailure, PluginRegistration, points,
@@ -38,6 +42,7 @@ pub struct Registry {
     load_failures: Vec<PluginLoadFailure>,
     contributions: HashMap<TypeId, Vec<HookContribution>>,
     pub(crate) tracers: Vec<Arc<dyn HookTracer>>,
+    stop_handlers: Vec<StopHandler>,
 }
 
 impl Registry {
@@ -71,6 +76,7 @@ impl Registry {
                 self.plugins.push(identity.clone());
                 self.grants.push(contributions.grant.as_ref().clone());
                 self.tracers.extend(contributions.tracers.iter().cloned());
+                self.stop_handlers.extend(contributions.stop_handlers.iter().cloned());
                 for contribution in &contributions.implementations {
                     self.contributions.entry(contribution.point).or_default().push(contribution.clone());
                 }
@@ -106,6 +112,21 @@ impl Registry {
     /// Authority of the hooks of each plugin, in the order of registration.
     pub fn grants(&self) -> &[PluginGrant] {
         &self.grants
+    }
+
+    /// Ends what the plugins have started, all at the same time. A handler that panics is logged.
+    pub async fn stop_plugins(&self) {
+        let stop = |handler: &StopHandler| {
+            let handler = Arc::clone(handler);
+            let stopping = async move {
+                if let Err(panic) = AssertUnwindSafe(async { handler().await }).catch_unwind().await {
+                    tracing::warn!(reason = panic_message(panic.as_ref()), "a plugin panicked while it stopped");
+                }
+            };
+            stopping.boxed()
+        };
+        let stopping: Vec<BoxFuture<'static, ()>> = self.stop_handlers.iter().map(stop).collect();
+        join_all(stopping).await;
     }
 
     /// Every hook point with its implementors.

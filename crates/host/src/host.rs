@@ -5,7 +5,7 @@
 //! 1. Grace period: channels stop listening, no further turn begins, and running turns end.
 //! 2. After the grace period the runs are cancelled, and their turns get a short time to end.
 //! 3. Then the host aborts: it waits neither for waiting callers nor for a failing store.
-//! 4. The tape store is closed. Events without an outcome are recovered at the next start.
+//! 4. Plugins end what they have started, and the tape store is closed. Events without an outcome are recovered at the next start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -246,8 +246,13 @@ impl Host {
             }
         }
         self.channel_listeners.abort();
-        let closing = timeout_at(deadline.max(Instant::now() + FINAL_WRITE_TIMEOUT), self.tapes().close());
-        if let Ok(closed) = closing.await {
+        let last_deadline = deadline.max(Instant::now() + FINAL_WRITE_TIMEOUT);
+        let stopping = timeout_at(last_deadline, self.hooks.registry().stop_plugins());
+        let (stopped, closed) = tokio::join!(stopping, timeout_at(last_deadline, self.tapes().close()));
+        if stopped.is_err() {
+            tracing::warn!("some plugins did not stop in time");
+        }
+        if let Ok(closed) = closed {
             return Ok(closed?);
         }
         tracing::warn!("the tape store did not close in time");

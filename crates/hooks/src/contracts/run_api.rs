@@ -39,6 +39,7 @@ macro_rules! define_facade {
             $($(#[doc = $group_doc])+ pub $group: $Group,)+
             /// Fires when the run is cancelled or its deadline has passed.
             pub cancel_token: CancellationToken,
+            backend: Arc<dyn RunApiBackend>,
         }
 
         impl RunApi {
@@ -50,7 +51,12 @@ macro_rules! define_facade {
                 backend: Arc<dyn RunApiBackend>,
             ) -> Self {
                 $(let $group = $Group { backend: Arc::clone(&backend) };)+
-                Self { run_id, session_id, $($group,)+ cancel_token }
+                Self { run_id, session_id, $($group,)+ cancel_token, backend }
+            }
+
+            /// Calls a method that is known at run time only, for the proxy of a runner in another process.
+            pub async fn call(&self, request: ApiRequest) -> Result<ApiReply, ApiError> {
+                self.backend.call(request).await
             }
         }
 

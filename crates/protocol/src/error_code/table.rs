@@ -204,9 +204,15 @@ error_codes! {
     /// A command of a plugin failed.
     PluginCommandFailed { id: "plugin-command-failed", exit: Failed, owner: Shared,
         hint: "the plugin's own message is above" }
+    /// A plugin process failed, or does not implement what its manifest declares.
+    PluginFailed { id: "plugin-failed", exit: Failed, owner: Shared,
+        hint: "run `capstan plugin doctor` to see the reason; the host starts the plugin again by itself" }
     /// The manifest of a plugin cannot be used.
     PluginInvalid { id: "plugin-invalid", exit: Usage, owner: Shared,
         hint: "correct the key named in the message; docs/plugin-protocol.md lists the keys" }
+    /// No plugin with the given name is installed.
+    PluginUnknown { id: "plugin-unknown", exit: Usage, owner: Shared,
+        hint: "run `capstan plugin list` to see the installed plugins" }
     /// `capstan doctor` found problems.
     ProblemsFound { id: "problems-found", exit: Failed, owner: Shared,
         hint: "follow the suggestion printed with each failed check" }

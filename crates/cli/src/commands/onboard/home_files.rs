@@ -30,7 +30,7 @@ impl HomeFiles {
         let home = &context.config.home;
         let (config, secrets) =
             (ExistingFile::read(home.join(CONFIG_FILE))?, ExistingFile::read(home.join(SECRETS_FILE))?);
-        let schemas = context.capstan.plugin_schemas();
+        let schemas = context.capstan.plugin_schemas(&context.config);
         let present = config.present_settings(&schemas);
         let merged = merge_onboard_config(&context.build_hooks(), answered_settings(answers, &present))
             .map_err(HostError::from)?;
@@ -81,7 +81,7 @@ impl HomeFiles {
         let environment = ConfigSources::from_process(home)?.environment.into_iter();
         let environment = environment.filter(|(name, _)| !answers.overriding_variable_names().contains(name)).collect();
         let mut config = Config::from_texts(home.clone(), &self.0, environment)?;
-        config.declare_plugins(context.capstan.plugin_schemas());
+        config.declare_plugins(context.capstan.plugin_schemas(&context.config));
         check_secret_origin(context, answers, &config)?;
         Ok(config)
     }
