@@ -244,7 +244,7 @@ class WireTest(unittest.TestCase):
         self.addCleanup(shutil.rmtree, folder)
         (folder / "plugin.toml").write_text(MANIFEST + textwrap.dedent(manifest))
         (folder / "plugin.py").write_text(textwrap.dedent(code))
-        host = RawHost(folder, [sys.executable, "plugin.py"])
+        host = RawHost(folder, [sys.executable, "-S", "plugin.py"])
         self.addCleanup(self.check_lines, host)
         self.addCleanup(host.kill)
         if initialize:

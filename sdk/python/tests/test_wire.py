@@ -50,6 +50,7 @@ COUNTER = """
             yield "a text"
         elif word == "after":
             yield run_completed()
+            print("code after the end of the run")
             yield message_delta("late")
 
     serve(plugin)
@@ -326,6 +327,8 @@ class RequestTest(WireTest):
         self.assertEqual(host.call("tool.call", call_id="b", tool="count", arguments={})["result"]["content"], "1")
         late = host.call("tool.call", call_id="c", tool="wait", arguments={}, deadline_ms=20)
         self.assertEqual(late["error"]["code"], -32002)
+        host.call("tool.call", call_id="d", tool="count", arguments={})
+        self.assertEqual([message for message in host.kept if "method" not in message], [])
 
 
 class RunTest(WireTest):
@@ -458,6 +461,7 @@ class RunTest(WireTest):
         self.assertEqual(host.drain(), [])
         host.end()
         self.assertIn(b"Traceback", host.stderr)
+        self.assertNotIn(b"code after the end", host.stderr)
 
     def test_a_result_above_the_limit_of_the_host_fails_its_run(self) -> None:
         host = self.start_plugin(COUNTER, RUNNER, limits={"max_frame_bytes": 4096})
