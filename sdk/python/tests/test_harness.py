@@ -214,6 +214,23 @@ class RunTest(HarnessTest):
             self.assertEqual(await after, "the run has ended")
         self.assertEqual(ends, ["deadline"])
 
+    async def test_a_run_with_a_grace_period_yields_its_last_results(self) -> None:
+        plugin = self.plugin(RUNNER + "capabilities = {interrupt = true}\n")
+
+        @plugin.runner("main")
+        async def main(ctx: AgentRunContext) -> Any:
+            yield message_delta("begun")
+            await ctx.cancelled.wait()
+            yield message_completed(f"stopped: {ctx.cancel_reason}")
+
+        async with PluginHarness(plugin) as host:
+            run = await host.start_run("main")
+            async for _ in run:
+                break
+            run.cancel("host_stopping", grace_ms=5000)
+            report = await run.report()
+        self.assertEqual((report.status, report.text), ("cancelled", "stopped: host_stopping"))
+
     async def test_log_progress_config_and_remaining_time(self) -> None:
         plugin = self.plugin(RUNNER)
 

@@ -557,6 +557,21 @@ class StreamTest(WireTest):
         self.assertEqual([each["data"]["delta"] for each in host.results("r", 100)], [str(n) for n in range(100)])
         self.assertEqual(host.result("r"), {"type": "run.completed"})
 
+    def test_items_without_credit_end_their_stream_and_nothing_else(self) -> None:
+        host = self.start_plugin(self.CODE, RUNNER)
+        host.start_run("r", "hi", credit=1)
+        host.start_run("other", "hi")
+        calls = {call["params"]["run_id"]: call for call in (host.request("run.call"), host.request("run.call"))}
+        stream, credit = calls["r"]["params"]["stream"], calls["r"]["params"]["credit"]
+        for _ in range(2 * credit):  # the run waits for its own credit, and consumes two of them
+            host.notify("stream.item", stream=stream, item={"type": "text", "data": "a"})
+        self.assertEqual(host.notification("request.cancel")["params"], {"id": calls["r"]["id"]})
+        host.notify("stream.credit", stream="r", credit=1000)
+        results = host.results("r", credit + 1)
+        self.assertEqual(results[-1]["data"]["message"], "RpcError: the host sent an item without credit")
+        host.notify("stream.item", stream=calls["other"]["params"]["stream"], item={"type": "text", "data": "b"})
+        self.assertEqual(host.result("other")["data"]["delta"], "b")
+
     def test_a_stream_that_is_left_is_cancelled(self) -> None:
         host = self.start_plugin(self.CODE, RUNNER)
         host.start_run("r", "leave")

@@ -143,6 +143,13 @@ class Connection:
         """Sends a notification."""
         self._writer.put(self.encode({"jsonrpc": "2.0", "method": method, "params": params}))
 
+    def notify_or_drop(self, method: str, params: Message) -> None:
+        """Sends a notification that may be lost: it is dropped while the other side does not read."""
+        if self._writer.is_full():
+            self.counters["dropped_notifications"] += 1
+        else:
+            self.notify(method, params)
+
     def encode(self, message: Message) -> bytes:
         """The line of a message; raises `FrameTooLargeError` and `EncodeError`."""
         return encode_line(message, self.peer_limits)

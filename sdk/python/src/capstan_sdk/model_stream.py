@@ -8,6 +8,7 @@ from typing import Any, Awaitable, Callable, Optional, cast
 
 from .codec import decoder_of
 from .credit import ReceiveCredit, item_cost
+from .errors import FAILED, RpcError
 from .models import ModelEvent
 
 STREAM_CREDIT = 32
@@ -63,6 +64,7 @@ class ModelStream:
         self._name: Optional[str] = None
         self._request: Optional[asyncio.Future[Any]] = None
         self._is_closed = False
+        self._violation: Optional[RpcError] = None
 
     def __aiter__(self) -> ModelStream:
         return self
@@ -81,6 +83,9 @@ class ModelStream:
             self._request = asyncio.ensure_future(self._opener(self._name, self._first_credit))
             self._request.add_done_callback(self._end)
         while not self._items:
+            if self._violation is not None:
+                self._is_closed = True
+                raise self._violation
             if self._request.done():
                 self._is_closed = True
                 if self._request.cancelled():
@@ -96,8 +101,14 @@ class ModelStream:
         return cast(ModelEvent, decoder_of(ModelEvent)(item, "item"))
 
     def receive(self, item: Any, cost: int) -> bool:
-        """Takes an item that arrived; false if the stream does not want it."""
-        if self._is_closed or not self._credit.receive(cost):
+        """Takes an item that arrived; false if the stream has ended. An item without credit ends it."""
+        if self._is_closed or self._violation is not None:
+            return False
+        if not self._credit.receive(cost):
+            self._violation = RpcError(FAILED, "the host sent an item without credit")
+            if self._request is not None:
+                self._request.cancel()
+            self._changed.set()
             return False
         self._items.append((item, cost))
         self._changed.set()

@@ -256,7 +256,7 @@ class PluginServer:
 
     def _notify(self, method: str, params: JsonObject) -> None:
         try:
-            self.connection.notify(method, params)
+            self.connection.notify_or_drop(method, params)
         except (FrameTooLargeError, EncodeError) as error:
             logger.warning("%s not sent: %s", method, error)
 

@@ -422,6 +422,7 @@ class HarnessRun:
         self._results: list[AgentRunResult] = []
         self._changed = asyncio.Event()
         self._status = ""
+        self._is_cancelled = False
         self._read = 0
 
     @property
@@ -460,7 +461,8 @@ class HarnessRun:
         return report
 
     def cancel(self, reason: str = "cancelled", grace_ms: int = 0) -> None:
-        """Cancels the run; with a grace period it may yield its last results."""
+        """Cancels the run; with a grace period it may yield its last results. Its status is `cancelled` in any case."""
+        self._is_cancelled = True
         params = {"run_id": self.run_id, "reason": reason, "grace_ms": grace_ms}
         self._harness.connection.notify("run.cancel", params)
         if grace_ms == 0:
@@ -475,7 +477,7 @@ class HarnessRun:
         """Takes a result that arrived."""
         cost = item_cost(line_len)
         if not self.is_open:
-            if self._status != "cancelled":
+            if not self._is_cancelled:
                 self._harness.violate(f"run {self.run_id}: {result.type} after the end of the run")
             return
         if not self._credit.receive(cost):
@@ -494,7 +496,7 @@ class HarnessRun:
     def end(self, status: str) -> None:
         """Ends the run."""
         if not self._status:
-            self._status = status
+            self._status = "cancelled" if self._is_cancelled else status
             self._changed.set()
 
 
