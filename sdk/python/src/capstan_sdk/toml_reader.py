@@ -1,7 +1,7 @@
 """Reader of the manifest: `tomllib` of Python 3.11 and later, and on 3.10 a small reader of the same form.
 
-The small reader knows all of TOML that a manifest can contain: tables, arrays of tables, inline tables, dotted keys, all
-forms of texts, integers, floats, booleans and arrays. It has no dates and times, which no key of a manifest takes.
+The small reader knows all of TOML that a manifest can contain: tables, arrays of tables, inline tables, dotted keys,
+all forms of texts, integers, floats, booleans and arrays. It has no dates and times, which no key of a manifest takes.
 """
 
 from __future__ import annotations
