@@ -56,7 +56,9 @@ class DocumentationTest(unittest.TestCase):
         self.assertEqual(folders, sorted(path.name for path in self.folder.iterdir()))
         path = os.pathsep.join(str(self.folder / folder) for folder in folders)
         tests = [file.stem for file in sorted(self.folder.glob("*/test_*.py"))]
-        code = f"import sys, unittest; sys.path[:0] = {path!r}.split({os.pathsep!r}); unittest.main(None, argv=sys.argv)"
+        code = (
+            f"import sys, unittest; sys.path[:0] = {path!r}.split({os.pathsep!r}); unittest.main(None, argv=sys.argv)"
+        )
         printed = self.run_python(".", "-c", code, *tests)
         self.assertIn("Ran 6 tests", printed)
 

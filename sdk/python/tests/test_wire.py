@@ -710,6 +710,47 @@ class EndTest(WireTest):
         self.assertEqual(host.drain(), [])
         self.assertEqual(host.end(), 0)
 
+    def test_the_process_ends_although_code_of_the_author_blocks_the_event_loop(self) -> None:
+        code = """
+            import time
+            import capstan_sdk.serving
+            from capstan_sdk import *
+            capstan_sdk.serving.WATCHDOG_TIMEOUT = 0.05
+            plugin = Plugin()
+
+            @plugin.runner("main")
+            async def main(ctx):
+                yield message_delta("begun")
+                time.sleep(1000)
+
+            serve(plugin)
+        """
+        host = self.start_plugin(code, RUNNER)
+        host.start_run("r")
+        host.result("r")
+        self.assertEqual(host.end(), 1)
+
+    def test_a_channel_is_cancelled_when_the_host_is_gone(self) -> None:
+        code = """
+            import asyncio
+            from capstan_sdk import *
+            plugin = Plugin()
+
+            @plugin.channel("feed")
+            class Feed(Channel):
+                async def run(self):
+                    try:
+                        await asyncio.Event().wait()
+                    finally:
+                        print("disconnected")
+
+            serve(plugin)
+        """
+        host = self.start_plugin(code, '[[channels]]\nname = "feed"\n')
+        host.call("channel.start", channel="feed", credit=1)
+        self.assertEqual(host.end(), 0)
+        self.assertEqual(host.stderr.decode(), "disconnected\n")
+
     def test_exit_functions_run_after_a_tool_that_used_a_thread(self) -> None:
         code = """
             import atexit

@@ -34,13 +34,13 @@ class ChannelSession:
         self._stream = f"channel:{channel.name}"
         self._submitted: set[asyncio.Future[Any]] = set()
         self._is_stopping = False
-        self._task: Optional[asyncio.Task[None]] = None
+        self.task: Optional[asyncio.Task[None]] = None
         connection.send_streams[self._stream] = self._credit
 
     @property
     def is_listening(self) -> bool:
         """The channel was started and has not ended."""
-        return self._task is not None and not self._task.done() and not self._is_stopping
+        return self.task is not None and not self.task.done() and not self._is_stopping
 
     async def start(self) -> None:
         """Connects the channel; it listens when this returns."""
@@ -50,8 +50,8 @@ class ChannelSession:
         except BaseException:
             self._close()
             raise
-        self._task = asyncio.create_task(self._channel.run(), name=self._stream)
-        self._task.add_done_callback(self._ended)
+        self.task = asyncio.create_task(self._channel.run(), name=self._stream)
+        self.task.add_done_callback(self._ended)
 
     async def submit(self, event: Event, raw: Optional[bytes]) -> None:
         """Passes an event to the host; returns when it is durable."""
@@ -96,15 +96,15 @@ class ChannelSession:
                 await asyncio.wait(list(self._submitted))
         finally:
             self._close()
-            if self._task is not None:
-                self._task.cancel()
-        if self._task is not None:
-            await asyncio.wait([self._task])
+            if self.task is not None:
+                self.task.cancel()
+        if self.task is not None:
+            await asyncio.wait([self.task])
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
         self._close()
-        if self._is_stopping:
+        if self._is_stopping or self._connection.has_ended:
             return
         params = {"channel": self._channel.name}
         if error is not None and not isinstance(error, ChannelStoppedError):

@@ -78,8 +78,12 @@ def _never(method: str, params: Message) -> bool:
     return False
 
 
+def _nothing() -> None:
+    pass
+
+
 class Connection:
-    """One side of a connection over two file descriptors."""
+    """One side of a connection over two file descriptors. `on_input_end` is called on the thread of the reader."""
 
     def __init__(
         self,
@@ -88,11 +92,13 @@ class Connection:
         handler: ConnectionHandler,
         limits: FrameLimits = FrameLimits(),
         is_uncounted: Callable[[str, Message], bool] = _never,
+        on_input_end: Callable[[], None] = _nothing,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._handler = handler
         self._limits = limits
         self._is_uncounted = is_uncounted
+        self._on_input_end = on_input_end
         self._splitter = FrameSplitter(limits)
         self._lock = threading.Lock()
         self._serving: dict[RequestId, IncomingRequest] = {}
@@ -286,6 +292,7 @@ class Connection:
             logger.warning("message dropped: %s", reason)
 
     def _on_end(self) -> None:
+        self._on_input_end()
         self._call_loop(self._end)
 
     def _on_broken(self) -> None:

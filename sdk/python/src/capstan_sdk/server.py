@@ -100,9 +100,13 @@ class PluginServer:
             "model.stream": self._stream_model,
         }
 
-    def serve(self, read_descriptor: int, write_descriptor: int) -> None:
-        """Begins to serve a connection."""
-        self.connection = Connection(read_descriptor, write_descriptor, self, FrameLimits(), is_uncounted_request)
+    def serve(
+        self, read_descriptor: int, write_descriptor: int, on_input_end: Callable[[], None] = lambda: None
+    ) -> None:
+        """Begins to serve a connection. `on_input_end` is called on another thread."""
+        self.connection = Connection(
+            read_descriptor, write_descriptor, self, FrameLimits(), is_uncounted_request, on_input_end
+        )
         self._streams = StreamRegistry(
             lambda stream, credit: self.connection.notify("stream.credit", {"stream": stream, "credit": credit})
         )
@@ -111,7 +115,8 @@ class PluginServer:
     async def close(self) -> None:
         """Ends what is still being served, for at most a moment, and the connection."""
         self._state = "closed"
-        tasks = [task for task in self._tasks if not task.done()]
+        listening = [session.task for session in self._channels.values() if session.task is not None]
+        tasks = [task for task in [*self._tasks, *listening] if not task.done()]
         for task in tasks:
             task.cancel()
         if tasks:

@@ -19,6 +19,7 @@ from .stdio import claim_stdio
 MAX_WORKERS = 64
 WORKER_NAME = "capstan-worker"
 THREADS_TIMEOUT = 0.5
+WATCHDOG_TIMEOUT = 5.0
 
 
 def serve(plugin: Plugin) -> None:
@@ -51,9 +52,19 @@ async def _serve(
     plugin: Plugin, manifest: Manifest | None, failure: str, read_descriptor: int, write_descriptor: int
 ) -> None:
     server = PluginServer(plugin, manifest, failure)
-    server.serve(read_descriptor, write_descriptor)
+    server.serve(read_descriptor, write_descriptor, start_watchdog)
     await server.finished.wait()
     await server.close()
+
+
+def start_watchdog() -> None:
+    """Ends the process some time after its input, also if code of the author blocks the event loop.
+
+    The host kills it earlier, unless the host was killed itself.
+    """
+    watchdog = threading.Timer(WATCHDOG_TIMEOUT, os._exit, [1])
+    watchdog.daemon = True
+    watchdog.start()
 
 
 def _exit(status: int) -> None:
