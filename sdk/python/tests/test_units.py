@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, Optional, TypedDict
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "src"))
 
 import schema_check
-from raw_host import MANIFEST, REPOSITORY, context
+from raw_host import MANIFEST, REPOSITORY, SOURCE, context
 
 from capstan_sdk import (
     AgentRunner,
@@ -457,6 +457,54 @@ class ManifestTest(unittest.TestCase):
         ]:
             with self.assertRaises(RegistrationError):
                 register(contribution)
+
+
+class CommandTest(unittest.TestCase):
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+        command = [sys.executable, "-m", "capstan_sdk", *arguments]
+        return subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True)
+
+    def test_the_printed_manifest_agrees_with_the_code(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        code = """
+            from capstan_sdk import *
+            plugin = Plugin()
+
+            @plugin.tool("a.b")
+            def tool(text: str = 'quote " and \\n') -> str:
+                'Says "hello".'
+
+            @plugin.hook()
+            def build_prompt(message, state): pass
+
+            @plugin.channel("c")
+            class C(Channel): pass
+
+            @plugin.knowledge("k")
+            def search(query): pass
+
+            @plugin.model("m")
+            async def model(request): yield None
+
+            @plugin.runner("r")
+            async def runner(ctx): yield None
+
+            serve(plugin)
+        """
+        (self.folder / "plugin.py").write_text(textwrap.dedent(code))
+        missing = self.command("check", "plugin.py")
+        self.assertEqual((missing.returncode, missing.stdout), (1, ""))
+        self.assertIn("plugin.toml: the manifest does not exist", missing.stderr)
+        printed = self.command("manifest", "plugin.py")
+        self.assertEqual((printed.returncode, printed.stderr), (0, ""))
+        (self.folder / "plugin.toml").write_text(MANIFEST + printed.stdout)
+        checked = self.command("check", "plugin.py")
+        self.assertEqual((checked.stdout, checked.stderr), ("test/plugin 1.0.0: the manifest and the code agree\n", ""))
+        self.assertEqual(self.command("check", "no.py").returncode, 1)
+        self.assertEqual(self.command("other").returncode, 2)
 
 
 class TomlTest(unittest.TestCase):

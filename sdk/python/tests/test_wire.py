@@ -862,7 +862,8 @@ class ChannelTest(WireTest):
         self.assertEqual(second["params"]["event"]["event_id"], "e1")
         refusal = {"code": "event-invalid", "message": "no", "retryable": True}
         host.send({"id": second["id"], "error": {"code": -32000, "message": "no", "data": refusal}})
-        host.drain()
+        host.notify("stream.credit", stream="channel:feed", credit=1)
+        self.assertEqual(host.request("channel.event")["params"]["event"]["event_id"], "e2")
         host.end()
         self.assertEqual(host.stderr.decode(), "acknowledged 0\nrefused 1 event-invalid True\n")
 

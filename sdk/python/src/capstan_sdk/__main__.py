@@ -13,6 +13,7 @@ import re
 import sys
 from typing import Any
 
+from . import serving
 from .errors import CapstanError
 from .plugin import Plugin
 
@@ -26,6 +27,7 @@ def load_plugin(path: str) -> Plugin:
         raise CapstanError(f"{path}: not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[file.stem] = module
+    serving.is_inspecting = True
     try:
         spec.loader.exec_module(module)
     except FileNotFoundError:

@@ -22,11 +22,16 @@ THREADS_TIMEOUT = 0.5
 WATCHDOG_TIMEOUT = 5.0
 
 
+is_inspecting = False
+
+
 def serve(plugin: Plugin) -> None:
     """Serves the plugin until the host ends it. Does not return.
 
     An error of the manifest is reported to the host, as the answer to `initialize`.
     """
+    if is_inspecting:  # `python -m capstan_sdk` imports the code, also if it calls `serve` without a guard
+        return
     manifest, failure = None, ""
     try:
         manifest = plugin.load_manifest()
