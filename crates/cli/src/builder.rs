@@ -108,7 +108,11 @@ impl Capstan {
     fn installed_plugins(&self, config: &Config) -> Arc<[InstalledPlugin]> {
         let mut homes = self.installed.lock().unwrap_or_else(PoisonError::into_inner);
         let read = || {
-            let options = PluginOptions { cancel_grace: config.cancel_grace, ..PluginOptions::default() };
+            let options = PluginOptions {
+                cancel_grace: config.cancel_grace,
+                hook_deadlines: self.deadlines,
+                ..PluginOptions::default()
+            };
             let folders = PluginHome::new(&config.home).plugins().into_iter().filter(|folder| folder.record.enabled);
             folders.map(|folder| InstalledPlugin::new(folder, &options)).collect()
         };

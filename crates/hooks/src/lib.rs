@@ -35,7 +35,7 @@ mod secrets;
 mod trace;
 mod turn_state;
 
-pub use args::EventStream;
+pub use args::{EventStream, RemoteArguments, RemoteHookCall};
 pub use caller::HookDeadlines;
 /// Definitions of commands; see [`contracts::CliCommand`].
 pub use clap;

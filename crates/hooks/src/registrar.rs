@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
-    AsyncHandler, AsyncMode, BoxError, HookMode, HookPermissions, HookPoint, HookTracer, PluginGrant, SyncHandler,
-    SyncMode,
+    AsyncHandler, AsyncMode, BoxError, HookMode, HookPermissions, HookPoint, HookResult, HookTracer, PluginGrant,
+    RemoteArguments, RemoteHookCall, SyncHandler, SyncMode,
 };
 
 /// Call of one implementation.
@@ -98,6 +98,24 @@ impl HookRegistrar {
     {
         let (arguments, grant) = (sync_argument_names(&handler), Arc::clone(&self.grant));
         self.add_implementation::<P>(arguments, Arc::new(move |args| handler.call(args, &grant)))
+    }
+
+    /// Implements a hook point in another process: `handler` gets the declared arguments as JSON, and no others are
+    /// serialised. Names that the point does not have are left out.
+    pub fn on_remote<P>(
+        &mut self,
+        _point: P,
+        declared: &[impl AsRef<str>],
+        handler: impl Fn(RemoteHookCall) -> BoxFuture<'static, HookResult<P::Output>> + Send + Sync + 'static,
+    ) -> &mut Self
+    where
+        P: HookPoint<Mode = AsyncMode>,
+        P::Args: RemoteArguments,
+    {
+        let is_declared = |name: &&&'static str| declared.iter().any(|declared| declared.as_ref() == **name);
+        let declared: Vec<&'static str> = P::Args::NAMES.iter().filter(is_declared).copied().collect();
+        let (arguments, grant) = (declared.clone(), Arc::clone(&self.grant));
+        self.add_implementation::<P>(arguments, Arc::new(move |args| handler(args.remote_call(&declared, &grant))))
     }
 
     /// Makes the interception hooks that are registered after this call fail closed: a failure stops the intercepted

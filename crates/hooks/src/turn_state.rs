@@ -54,6 +54,18 @@ impl TurnState {
         self.write().extend(values);
     }
 
+    /// Sets every key of a patch, and removes those with the value `null`; the [workspace](Self::WORKSPACE_KEY) stays.
+    pub fn patch(&self, patch: JsonObject) {
+        let mut values = self.write();
+        for (key, value) in patch {
+            match value {
+                _ if key == Self::WORKSPACE_KEY => {}
+                Value::Null => drop(values.shift_remove(&key)),
+                value => drop(values.insert(key, value)),
+            }
+        }
+    }
+
     fn write(&self) -> RwLockWriteGuard<'_, JsonObject> {
         self.values.write().unwrap_or_else(PoisonError::into_inner)
     }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use capstan_hooks::contracts::RunApi;
@@ -19,6 +19,7 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use crate::call_api::{may_nest, raw, serve_run_call};
 use crate::rate_limit::{MessageLimiter, MessageVerdict};
@@ -51,44 +52,33 @@ struct ConnectionTables {
 /// Connection to a running plugin.
 pub(crate) struct PluginConnection {
     pub(crate) plugin: String,
-    peer: OnceLock<RpcPeer>,
     tables: Mutex<ConnectionTables>,
     phase: AtomicU64,
     next_call: AtomicU64,
     log_limiter: MessageLimiter,
     anomaly_limiter: MessageLimiter,
-    /// A failure was reported already.
-    is_failure_reported: AtomicBool,
+    /// Reason of the end, which is known when the process has ended.
+    end_reason: OnceLock<String>,
+    end_token: CancellationToken,
 }
 
 impl PluginConnection {
     pub(crate) fn new(plugin: &str, log_messages_per_second: u32) -> Arc<Self> {
         Arc::new(Self {
             plugin: plugin.to_owned(),
-            peer: OnceLock::new(),
             tables: Mutex::default(),
             phase: AtomicU64::new(PHASE_STARTING),
             next_call: AtomicU64::new(0),
             log_limiter: MessageLimiter::new(log_messages_per_second),
             anomaly_limiter: MessageLimiter::new(10),
-            is_failure_reported: AtomicBool::new(false),
+            end_reason: OnceLock::new(),
+            end_token: CancellationToken::new(),
         })
     }
 
-    /// Service of the host's side, which is given the peer when it starts.
+    /// Service of the host's side.
     pub(crate) fn service(self: &Arc<Self>, peer: &RpcPeer) -> Arc<dyn RpcService> {
-        // The peer is set once, before any message is read.
-        let _is_first = self.peer.set(peer.clone());
         Arc::new(HostService { connection: Arc::clone(self), peer: peer.clone() })
-    }
-
-    /// Peer of the connection; `None` before it has started.
-    pub(crate) fn peer(&self) -> Option<&RpcPeer> {
-        self.peer.get()
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.peer.get().is_none_or(RpcPeer::is_closed)
     }
 
     pub(crate) fn set_ready(&self) {
@@ -99,9 +89,16 @@ impl PluginConnection {
         self.phase.store(PHASE_DRAINING, Ordering::Release);
     }
 
-    /// Returns true the first time.
-    pub(crate) fn take_failure_report(&self) -> bool {
-        !self.is_failure_reported.swap(true, Ordering::Relaxed)
+    /// Records the end of the connection. The first reason counts.
+    pub(crate) fn set_ended(&self, reason: &str) {
+        let _is_first = self.end_reason.set(reason.to_owned());
+        self.end_token.cancel();
+    }
+
+    /// Waits for the reason of the end, after the end of the input.
+    pub(crate) async fn ended(&self) -> String {
+        self.end_token.cancelled().await;
+        self.end_reason.get().cloned().unwrap_or_default()
     }
 
     /// Registers a run until the registration is dropped.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use capstan_hooks::HookDeadlines;
 use capstan_rpc::RpcOptions;
 
 /// Deadlines and limits of plugin processes.
@@ -27,6 +28,12 @@ pub struct PluginOptions {
     pub stable_after: Duration,
     /// Time for the last results of a cancelled run.
     pub cancel_grace: Duration,
+    /// Time for the answer to `channel.send`.
+    pub send_timeout: Duration,
+    /// Time for the answer to `knowledge.search`.
+    pub search_timeout: Duration,
+    /// Deadlines of hooks, which the host enforces.
+    pub hook_deadlines: HookDeadlines,
     /// Credit for the results of a run.
     pub run_credit: u32,
     /// Credit for the events of a channel.
@@ -48,6 +55,9 @@ impl Default for PluginOptions {
             max_backoff: Duration::from_mins(1),
             stable_after: Duration::from_mins(1),
             cancel_grace: Duration::from_secs(2),
+            send_timeout: Duration::from_mins(1),
+            search_timeout: Duration::from_secs(30),
+            hook_deadlines: HookDeadlines::default(),
             run_credit: 16,
             channel_credit: 32,
             log_messages_per_second: 200,

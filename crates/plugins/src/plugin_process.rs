@@ -25,6 +25,9 @@ use crate::{PluginError, PluginOptions};
 /// Time in which a process whose output has ended exits by itself.
 const EXIT_STATUS_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// Reason of the end of a process that hangs.
+const UNANSWERED_PING: &str = "it did not answer a ping in time";
+
 /// Everything that a process is started with.
 pub(crate) struct ProcessSpec {
     pub(crate) manifest: Arc<PluginManifest>,
@@ -135,8 +138,12 @@ impl PluginProcess {
     pub(crate) async fn connect(&self) -> Result<(Arc<PluginConnection>, RpcPeer), PluginError> {
         let shared = &self.shared;
         let mut slot = shared.slot.lock().await;
-        if let Some(running) = slot.as_ref().filter(|running| !running.peer.is_closed()) {
-            return Ok((Arc::clone(&running.connection), running.peer.clone()));
+        if let Some(running) = slot.as_ref() {
+            if !running.peer.is_closed() {
+                return Ok((Arc::clone(&running.connection), running.peer.clone()));
+            }
+            // The failure decides about the pause before the next start.
+            running.connection.ended().await;
         }
         *slot = None;
         if let Some(reason) = shared.reason_to_wait() {
@@ -205,15 +212,6 @@ impl PluginProcess {
         let supervision = supervise(Arc::clone(&self.shared), Arc::clone(&running), child);
         self.shared.tasks.spawn(supervision);
         Ok(running)
-    }
-
-    /// Reason why a connection has ended: that of the supervision, which knows the exit of the process.
-    pub(crate) async fn failure_reason(&self, peer: &RpcPeer) -> String {
-        let reason = peer.closed().await;
-        // The supervision records the end at the latest when the process has been reaped.
-        let _ended = timeout(EXIT_STATUS_TIMEOUT + self.options().exit_timeout, peer.joined()).await;
-        let health = self.shared.health();
-        if health.reason.is_empty() { reason.to_string() } else { health.reason.clone() }
     }
 
     /// Stops the process: `shutdown`, the end of its input, and then the end of its processes. It is started again if it is
@@ -294,11 +292,11 @@ impl ProcessShared {
         *self.health() = ProcessHealth::default();
     }
 
-    fn record_end(&self, reason: &RpcCloseReason, exit: Option<String>, ran_for: Duration) {
+    fn record_end(&self, reason: &str, ran_for: Duration) {
         if ran_for >= self.spec.options.stable_after {
             self.health().failures = 0;
         }
-        self.record_failure(&exit.unwrap_or_else(|| reason.to_string()));
+        self.record_failure(reason);
     }
 }
 
@@ -311,16 +309,20 @@ async fn supervise(shared: Arc<ProcessShared>, running: Arc<RunningProcess>, mut
         () = watch_heartbeat(peer, &shared.spec.options) => true,
     };
     if unanswered {
-        peer.close("");
+        peer.close(UNANSWERED_PING);
         child.kill_group();
-        shared.record_failure("it did not answer a ping in time");
+        shared.record_failure(UNANSWERED_PING);
+        running.connection.set_ended(UNANSWERED_PING);
     } else if running.is_stopping.load(Ordering::Acquire) {
         let _status = exit_reason(&mut child, peer).await;
         shared.record_stop();
+        running.connection.set_ended("the host has stopped it");
     } else {
         let reason = peer.closed().await;
         let exit = if reason == RpcCloseReason::InputEnded { exit_reason(&mut child, peer).await } else { None };
-        shared.record_end(&reason, exit, began.elapsed());
+        let reason = exit.unwrap_or_else(|| reason.to_string());
+        shared.record_end(&reason, began.elapsed());
+        running.connection.set_ended(&reason);
     }
     child.kill_group();
     // Reaps the process, which was killed.

@@ -153,7 +153,7 @@ fn run_remotely(
                     return;
                 }
                 None => {
-                    let reason = process.failure_reason(&run.peer).await;
+                    let reason = connection.ended().await;
                     yield failed_result(&PluginError::failed(plugin, reason));
                     return;
                 }

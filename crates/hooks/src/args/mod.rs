@@ -1,5 +1,7 @@
 //! Arguments of the hook points, as the types that an implementation declares.
 
+mod remote_call;
+
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +14,8 @@ use capstan_protocol::{
 use capstan_tape::TapeReader;
 use futures::stream::BoxStream;
 
+use self::remote_call::add_argument;
+pub use self::remote_call::{RemoteArguments, RemoteHookCall};
 use crate::context_model::{ContextModel, ContextModelAccess};
 use crate::{HookArgument, HookHandle, HookTurn, InboundEvent, PluginGrant, TurnState};
 
@@ -228,6 +232,20 @@ macro_rules! arguments {
         pub struct $args {
             $(#[doc = concat!("Argument `", $name, "`.")] pub $field: $kind,)*
             $(#[doc = concat!("Source of the argument `", $own_name, "`.")] pub $source: $source_kind,)*
+        }
+
+        impl RemoteArguments for $args {
+            const NAMES: &'static [&'static str] = &[$($name,)* $($own_name,)*];
+
+            fn remote_call(&self, _declared: &[&'static str], _grant: &PluginGrant) -> RemoteHookCall {
+                let mut call = RemoteHookCall::default();
+                $(add_argument(&mut call, _declared, $name, &self.$field);)*
+                $(
+                    let argument = <$own as HookArgument<$args>>::extract(self, _grant);
+                    add_argument(&mut call, _declared, $own_name, &argument);
+                )*
+                call
+            }
         }
 
         $(hook_argument!($args, $own, $own_name, |args, grant| {
