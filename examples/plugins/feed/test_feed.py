@@ -43,7 +43,7 @@ class FeedTest(unittest.IsolatedAsyncioTestCase):
         def refuse_once(event: Event) -> None:
             seen.append(event.event_id)
             if len(seen) == 1:
-                raise RpcError(-32000, "later", {"code": "event-invalid", "message": "later", "retryable": True})
+                raise RpcError(-32000, "later", {"code": "input-invalid", "message": "later", "retryable": True})
 
         async with PluginHarness(plugin, settings=FAST, data_dir=str(self.folder)) as host:
             host.refuse_event = refuse_once

@@ -860,12 +860,12 @@ class ChannelTest(WireTest):
         host.notify("stream.credit", stream="channel:feed", credit=1)
         second = host.request("channel.event")
         self.assertEqual(second["params"]["event"]["event_id"], "e1")
-        refusal = {"code": "event-invalid", "message": "no", "retryable": True}
+        refusal = {"code": "input-invalid", "message": "no", "retryable": True}
         host.send({"id": second["id"], "error": {"code": -32000, "message": "no", "data": refusal}})
         host.notify("stream.credit", stream="channel:feed", credit=1)
         self.assertEqual(host.request("channel.event")["params"]["event"]["event_id"], "e2")
         host.end()
-        self.assertEqual(host.stderr.decode(), "acknowledged 0\nrefused 1 event-invalid True\n")
+        self.assertEqual(host.stderr.decode(), "acknowledged 0\nrefused 1 input-invalid True\n")
 
     def test_stop_waits_for_the_answers_to_submitted_events(self) -> None:
         host = self.start_plugin(self.CODE, self.MANIFEST)

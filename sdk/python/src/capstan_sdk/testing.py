@@ -808,7 +808,7 @@ class PluginHarness:
             self.connection.notify("stream.credit", {"stream": f"channel:{channel}", "credit": given})
         event = Event.from_json(params.get("event"), "event")
         if event.source != channel:
-            refusal = {"code": "event-invalid", "message": f"source: not {channel}", "retryable": False}
+            refusal = {"code": "input-invalid", "message": f"source: not {channel}", "retryable": False}
             raise RpcError(FAILED, f"the source of the event is not {channel}", refusal)
         if self.refuse_event is not None:
             self.refuse_event(event)
