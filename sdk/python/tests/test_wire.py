@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import collections
+import random
 import unittest
 
-from raw_host import RawHost, WireTest, context, line_of
+from raw_host import Message, RawHost, WireTest, context, line_of
 
 RUNNER = '[[runners]]\nname = "main"\nlabel = "Main"\n'
 
@@ -808,6 +810,101 @@ class EndTest(WireTest):
         host = self.start_plugin("import no_such_module", initialize=False)
         self.assertEqual(host.wait(), 1)
         self.assertIn(b"no_such_module", host.stderr)
+
+
+class RandomTest(WireTest):
+    """Requests, cancellations, deadlines, runs and credit in random order, the same in every execution."""
+
+    CODE = """
+        import asyncio
+        from capstan_sdk import *
+        plugin = Plugin()
+
+        @plugin.tool("mixed")
+        async def mixed(ctx: ToolContext, n: int) -> str:
+            try:
+                for _ in range(n % 7):
+                    await asyncio.sleep(0)
+                if n % 11 == 0:
+                    raise ToolError("no")
+                if n % 6 == 0:
+                    await ctx.api.storage.get("plugin", "x")
+            except asyncio.CancelledError:
+                if n % 2:
+                    raise
+            return "done"
+
+        @plugin.tool("threaded")
+        def threaded(n: int) -> str:
+            return "done"
+
+        @plugin.runner("main")
+        async def main(ctx):
+            for n in range(int(ctx.text)):
+                yield message_delta(str(n))
+
+        serve(plugin)
+    """
+    TOOLS = "".join(
+        f'[[tools]]\nname = "{name}"\ndescription = "Tool"\n'
+        'parameters = {type = "object", properties.n.type = "integer", required = ["n"]}\n'
+        for name in ("mixed", "threaded")
+    )
+
+    def test_one_answer_per_request_and_whole_runs(self) -> None:
+        host = self.start_plugin(self.CODE, RUNNER + self.TOOLS)
+        chance = random.Random(7)
+        asked: set[str] = set()
+        cancelled: set[str] = set()
+        runs: dict[str, list[Message]] = {}
+        answers: collections.Counter[str] = collections.Counter()
+
+        def is_over(run: str) -> bool:
+            return run in cancelled or bool(runs[run]) and runs[run][-1]["type"] == "run.completed"
+
+        def receive() -> None:
+            message = host.wait_for(lambda _: True)
+            if "method" not in message:
+                answers[message["id"]] += 1
+            elif message["method"] == "run.call":
+                host.send({"id": message["id"], "result": {"content": ""}})
+            elif message["method"] == "run.result":
+                run = message["params"]["run_id"]
+                runs[run].append(message["params"]["result"])
+                host.notify("stream.credit", stream=run, credit=chance.randrange(1, 4))
+
+        for number in range(600):
+            identifier = f"request-{number}"
+            asked.add(identifier)
+            if chance.random() < 0.7:
+                tool = chance.choice(["mixed", "threaded"])
+                params: Message = {"call_id": f"call-{number}", "tool": tool, "arguments": {"n": number}}
+                if chance.random() < 0.3:
+                    params["deadline_ms"] = chance.choice([0, 1, 1000])
+                host.send({"id": identifier, "method": "tool.call", "params": params})
+                if chance.random() < 0.3:
+                    host.notify("request.cancel", id=identifier)
+            else:
+                run = f"run-{number}"
+                runs[run] = []
+                params = {"run_id": run, "runner": "main", "context": context(run, str(chance.randrange(20)))}
+                host.send(
+                    {"id": identifier, "method": "run.start", "params": {**params, "credit": chance.randrange(1, 5)}}
+                )
+                if chance.random() < 0.2:
+                    cancelled.add(run)
+                    host.notify("run.cancel", run_id=run, grace_ms=0)
+            while len(asked) - len(answers) > 50:
+                receive()
+        while len(answers) < len(asked) or not all(is_over(run) for run in runs):
+            receive()
+        self.assertEqual(host.end(), 0)
+        left = [message for message in iter(host.messages.get, None) if "method" not in message]
+        self.assertEqual((set(answers), set(answers.values()), left), (asked, {1}, []))
+        for run, results in runs.items():
+            deltas = [result["data"]["delta"] for result in results if result["type"] == "message.delta"]
+            self.assertEqual(deltas, [str(n) for n in range(len(deltas))], run)
+            self.assertLessEqual([result["type"] for result in results].count("run.completed"), 1, run)
 
 
 class ChannelTest(WireTest):
