@@ -5,13 +5,13 @@ CARGO ?= cargo
 # Tests must not see the configuration of the user who runs them.
 UNSET := env $(patsubst %,-u %,$(filter CAPSTAN_%,$(.VARIABLES)))
 
-.PHONY: run test check deny format lint unit doc bench soak install tools-run tools-test
+.PHONY: run test check deny format lint unit python doc bench soak install tools-run tools-test
 
 run: tools-run
 	@$(CARGO) build
 	@$(CARGO) run --quiet -- run "$(MESSAGE)"
 
-test: tools-test format check lint doc unit
+test: tools-test format check lint doc python unit
 
 check:
 	scripts/check_code.py
@@ -30,6 +30,10 @@ lint:
 
 unit:
 	$(UNSET) $(CARGO) nextest run --workspace --all-features --no-fail-fast
+
+# The Python SDK and the plugins in Python; types are checked where mypy is installed.
+python:
+	$(UNSET) sdk/python/scripts/check.sh
 
 doc:
 	$(UNSET) $(CARGO) test --quiet --workspace --all-features --doc
