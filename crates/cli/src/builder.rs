@@ -109,6 +109,7 @@ impl Capstan {
         let mut homes = self.installed.lock().unwrap_or_else(PoisonError::into_inner);
         let read = || {
             let options = PluginOptions {
+                home: Some(config.home.clone()),
                 cancel_grace: config.cancel_grace,
                 hook_deadlines: self.deadlines,
                 ..PluginOptions::default()

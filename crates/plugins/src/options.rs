@@ -1,13 +1,19 @@
 //! Deadlines and limits of plugin processes.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use capstan_hooks::HookDeadlines;
 use capstan_rpc::RpcOptions;
+use capstan_sandbox::ResourceLimits;
 
 /// Deadlines and limits of plugin processes.
 #[derive(Debug, Clone)]
 pub struct PluginOptions {
+    /// Home of the host. It is closed to the processes, but for the folder of the plugin, which they may read, and its data.
+    pub home: Option<PathBuf>,
+    /// Limits of the processes.
+    pub resource_limits: ResourceLimits,
     /// Limits of the connection.
     pub rpc: RpcOptions,
     /// Time for the answer to `initialize`, and for runs and channels to start.
@@ -49,6 +55,12 @@ pub struct PluginOptions {
 impl Default for PluginOptions {
     fn default() -> Self {
         Self {
+            home: None,
+            resource_limits: ResourceLimits {
+                memory_bytes: Some(4 << 30),
+                open_files: Some(4_096),
+                processes: Some(1_024),
+            },
             rpc: RpcOptions::default(),
             start_timeout: Duration::from_secs(30),
             heartbeat_interval: Duration::from_secs(15),

@@ -11,6 +11,7 @@ use capstan_protocol::plugin_protocol::{
     PluginShutdown, method,
 };
 use capstan_rpc::{RpcCloseReason, RpcPeer};
+use capstan_sandbox::TreeExit;
 use serde_json::Value;
 use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
@@ -165,16 +166,24 @@ impl PluginProcess {
     async fn start_process(&self) -> Result<Arc<RunningProcess>, String> {
         let ProcessSpec { manifest, folder, data_dir, settings, options } = &self.shared.spec;
         std::fs::create_dir_all(data_dir).map_err(|error| format!("its data folder cannot be created: {error}"))?;
-        let data_dir = data_dir.display().to_string();
+        let (data_folder, data_dir) = (data_dir, data_dir.display().to_string());
         let variables = vec![
             ("HOME", data_dir.clone()),
             ("CAPSTAN_PLUGIN", manifest.id.clone()),
             ("CAPSTAN_PLUGIN_DATA", data_dir.clone()),
             ("CAPSTAN_PLUGIN_PROTOCOL", PLUGIN_PROTOCOL_VERSION.to_string()),
         ];
-        let command = ChildCommand { command: &manifest.command, folder, variables };
+        let command = ChildCommand {
+            command: &manifest.command,
+            folder,
+            data_dir: data_folder,
+            home: options.home.as_deref(),
+            limits: options.resource_limits,
+            variables,
+        };
         let (mut child, streams) = command
             .spawn()
+            .await
             .map_err(|error| format!("its program {:?} cannot be started: {error}", manifest.command[0]))?;
         let log_rate = options.log_messages_per_second;
         let stderr = log_stderr(manifest.id.clone(), streams.stderr, self.shared.stderr.clone(), log_rate);
@@ -310,7 +319,7 @@ async fn supervise(shared: Arc<ProcessShared>, running: Arc<RunningProcess>, mut
     };
     if unanswered {
         peer.close(UNANSWERED_PING);
-        child.kill_group();
+        child.start_kill();
         shared.record_failure(UNANSWERED_PING);
         running.connection.set_ended(UNANSWERED_PING);
     } else if running.is_stopping.load(Ordering::Acquire) {
@@ -324,9 +333,9 @@ async fn supervise(shared: Arc<ProcessShared>, running: Arc<RunningProcess>, mut
         shared.record_end(&reason, began.elapsed());
         running.connection.set_ended(&reason);
     }
-    child.kill_group();
+    child.start_kill();
     // Reaps the process, which was killed.
-    let _status = timeout(shared.spec.options.exit_timeout, child.wait()).await;
+    let _exit = child.wait(shared.spec.options.exit_timeout).await;
     peer.joined().await;
 }
 
@@ -351,14 +360,10 @@ async fn exit_reason(child: &mut ChildProcess, peer: &RpcPeer) -> Option<String>
     if !peer.is_closed() {
         return None;
     }
-    let status = timeout(EXIT_STATUS_TIMEOUT, child.wait()).await.ok()?.ok()?;
-    Some(match status.code() {
-        Some(code) => format!("it exited with status {code}"),
-        None => format!("it was ended by {}", signal_name(status)),
-    })
-}
-
-fn signal_name(status: std::process::ExitStatus) -> String {
-    use std::os::unix::process::ExitStatusExt as _;
-    status.signal().map_or_else(|| "a signal".to_owned(), |signal| format!("signal {signal}"))
+    match child.wait(EXIT_STATUS_TIMEOUT).await? {
+        Ok(TreeExit::Code(code)) => Some(format!("it exited with status {code}")),
+        Ok(TreeExit::Signal(signal)) => Some(format!("it was ended by signal {signal}")),
+        Ok(TreeExit::Killed) => None,
+        Err(error) => Some(error.to_string()),
+    }
 }

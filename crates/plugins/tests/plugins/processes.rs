@@ -91,7 +91,7 @@ async fn x06_a_plugin_gets_its_settings_and_nothing_of_the_environment_of_the_ho
     let variables = seen[1].as_object().unwrap();
     // The shell and the version manager of an installation of Python add variables of their own.
     let inherited = std::env::vars().filter(|(name, value)| variables.get(name).is_some_and(|seen| seen == value));
-    let allowed = ["LANG", "TERM", "TMPDIR", "TZ"];
+    let allowed = ["LANG", "TERM", "TMPDIR", "TZ", "SHLVL", "PWD", "OLDPWD", "_"];
     let unexpected: Vec<String> = inherited
         .map(|(name, _)| name)
         .filter(|name| !allowed.contains(&name.as_str()) && !name.starts_with("LC_") && !name.starts_with("PYENV_"))
@@ -146,10 +146,29 @@ async fn x05_no_process_is_left_after_a_plugin_was_stopped() {
     let hooks = plugin.register();
     collect(&runner(&hooks), "run-1", "x").await;
     stop(&hooks).await;
-    let pids = std::fs::read_to_string(plugin.data_dir().join("pids")).unwrap();
-    for pid in pids.split(' ') {
-        // The child of a process that has ended is reaped by the first process of the machine, or of the container.
-        let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        assert!(state.is_empty() || state.contains(") Z "), "{pid} is running: {state}");
+    let lock = std::fs::File::open(plugin.data_dir().join("lock")).unwrap();
+    lock.try_lock().expect("the daemon that held the lock has ended");
+}
+
+#[tokio::test]
+async fn x05_a_plugin_reaches_its_own_files_in_the_home_and_no_others() {
+    let mut plugin = ScriptedPlugin::new("reads_files", "");
+    let home = plugin.folder.path().to_owned();
+    std::fs::write(home.join("capstan.db"), "secret").unwrap();
+    let installed = home.join("plugins/scripted");
+    std::fs::create_dir_all(&installed).unwrap();
+    for name in ["plugin.toml", "main.py", "plugin.json"] {
+        std::fs::copy(home.join(name), installed.join(name)).unwrap();
     }
+    let outside = tempfile::tempdir().unwrap();
+    let [database, script, data, other] =
+        [home.join("capstan.db"), installed.join("main.py"), home.join("data/note"), outside.path().join("file")];
+    plugin.options.home = Some(home);
+    let hooks = plugin.register_from(&installed);
+    let paths = json!([database, script, data, other]).to_string();
+    let results = collect(&runner(&hooks), "run-1", &paths).await;
+    let seen: Value = serde_json::from_str(message(&results)).unwrap();
+    let of = |path: &std::path::Path| seen[path.to_str().unwrap()].as_str().unwrap().to_owned();
+    assert_eq!([of(&database), of(&script), of(&data), of(&other)], ["", "r", "a", "a"].map(str::to_owned), "{seen}");
+    stop(&hooks).await;
 }

@@ -1,4 +1,5 @@
 """Plugin of the tests. Its first argument selects what it does; see the functions named `mode_...`."""
+import fcntl
 import json
 import os
 import signal
@@ -22,6 +23,23 @@ def read():
     if not line:
         sys.exit(0)
     return json.loads(line)
+
+
+def leave_daemon():
+    """Returns when a process in a session of its own, whose parent has exited, holds a lock."""
+    lock = open(os.path.join(os.environ["CAPSTAN_PLUGIN_DATA"], "lock"), "w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    parent = os.fork()
+    if parent == 0:
+        os.setsid()
+        if os.fork() == 0:
+            for stream in (0, 1, 2):
+                os.close(stream)
+            OUT.close()
+            time.sleep(1000)
+        os._exit(0)
+    os.waitpid(parent, 0)
+    lock.close()
 
 
 class Plugin:
@@ -209,6 +227,20 @@ class Plugin:
         result(run_id, "message.completed", content=json.dumps([self.settings, env]))
         result(run_id, "run.completed")
 
+    def mode_reads_files(self, run_id, text):
+        """Tries to read and to write each file that the message names."""
+        seen = {}
+        for path in json.loads(text):
+            for mode in ("r", "a"):
+                try:
+                    with open(path, mode):
+                        seen.setdefault(path, "")
+                        seen[path] += mode
+                except OSError:
+                    seen.setdefault(path, "")
+        result(run_id, "message.completed", content=json.dumps(seen))
+        result(run_id, "run.completed")
+
     def mode_exits(self, run_id, text):
         if text == "exit":
             sys.exit(3)
@@ -300,11 +332,7 @@ class Plugin:
         if MODE == "ignores_shutdown":
             time.sleep(1000)
         if MODE == "leaves_a_child":
-            child = os.fork()
-            if child == 0:
-                time.sleep(1000)
-            with open(os.path.join(os.environ["CAPSTAN_PLUGIN_DATA"], "pids"), "w") as file:
-                file.write(f"{os.getpid()} {child}")
+            leave_daemon()
         send(id=message["id"], result={})
 
 

@@ -1,6 +1,6 @@
 //! A plugin folder with the scripted program, and the host's side of a run.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -81,9 +81,13 @@ impl ScriptedPlugin {
 
     /// Registers the plugin like a host does.
     pub(crate) fn register(&self) -> HookRuntime {
-        let manifest = read_manifest(self.folder.path()).unwrap();
-        let folder = self.folder.path().to_owned();
-        let plugin = ProcessPlugin::new(manifest, folder, self.data_dir(), self.options.clone());
+        self.register_from(self.folder.path())
+    }
+
+    /// Registers a copy of the plugin in another folder.
+    pub(crate) fn register_from(&self, folder: &Path) -> HookRuntime {
+        let manifest = read_manifest(folder).unwrap();
+        let plugin = ProcessPlugin::new(manifest, folder.to_owned(), self.data_dir(), self.options.clone());
         let config = PluginConfig { settings: self.settings.clone(), allowed: None };
         let mut registry = Registry::new();
         registry.add(&PluginRegistration::register(&plugin, Ok(config)));

@@ -222,7 +222,8 @@ async fn check_plugin(context: &CommandContext<'_>, folder: PluginFolder) -> Res
     let failure = |reason: String| (reason, Vec::new());
     let manifest = folder.manifest.map_err(|error| failure(error.to_string()))?;
     let settings = context.config.plugin_config(manifest.name(), manifest.config_schema.as_ref()).map_err(failure)?;
-    let plugin = ProcessPlugin::new(manifest, folder.path, folder.data_dir, PluginOptions::default());
+    let options = PluginOptions { home: Some(context.config.home.clone()), ..PluginOptions::default() };
+    let plugin = ProcessPlugin::new(manifest, folder.path, folder.data_dir, options);
     let process = plugin.process(settings.settings);
     let started = process.start().await;
     let stderr = process.last_stderr_lines();
