@@ -102,9 +102,9 @@ impl Runner for TextRunner {
         let reply = async move {
             assert!(context.input.contents.iter().all(|part| part.inline_file().is_none()), "in words");
             let id = &context.attachments.last().unwrap().id;
-            let content = api.artifacts.read(id, 0, 99).await.unwrap().content;
-            let content = String::from_utf8(content).unwrap().into();
-            let message = ResultBody::MessageCompleted { content, provider_meta: JsonObject::new() };
+            let part = api.artifacts.read(id, 0, 99).await.unwrap();
+            let text = String::from_utf8(part.content).unwrap();
+            let message = ResultBody::MessageCompleted { content: text.into(), provider_meta: JsonObject::new() };
             stream::iter([message, ResultBody::RunCompleted { silent: false }].map(RunResult::from))
         };
         reply.flatten_stream().boxed()

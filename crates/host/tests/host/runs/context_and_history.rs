@@ -69,10 +69,10 @@ async fn k01_the_context_has_origin_and_time_of_its_event() {
     let keys = [EventKey::from(&remote)];
     conversation.serve(remote).await.unwrap();
     conversation.send_message("two").await;
+    let record = conversation.tapes().store().inbox_record(&keys[0]).await.unwrap().unwrap();
     let contexts = contexts.lock().unwrap();
     let origins: Vec<_> = contexts.iter().map(|(trigger, _)| trigger.origin).collect();
     assert_eq!(origins, [Some(EventOrigin::Remote), Some(EventOrigin::Trusted)]);
-    let record = conversation.tapes().store().inbox_record(&keys[0]).await.unwrap().unwrap();
     let accepted_at = contexts[0].0.accepted_at.unwrap();
     assert!(accepted_at <= record.accepted_at && accepted_at <= contexts[0].1.started_at, "{accepted_at}");
     assert!(contexts[0].1.version.as_ref().is_some_and(|version| version.contains('.')));
