@@ -172,3 +172,37 @@ async fn x05_a_plugin_reaches_its_own_files_in_the_home_and_no_others() {
     assert_eq!([of(&database), of(&script), of(&data), of(&other)], ["", "r", "a", "a"].map(str::to_owned), "{seen}");
     stop(&hooks).await;
 }
+
+#[tokio::test]
+async fn k06_requests_before_the_end_of_the_handshake_are_refused() {
+    let plugin = ScriptedPlugin::new("early", "");
+    let hooks = plugin.register();
+    assert_eq!(message(&collect(&runner(&hooks), "run-1", "x").await), "you said -32004");
+    stop(&hooks).await;
+}
+
+#[tokio::test]
+async fn x05_floods_of_messages_and_of_stderr_are_survived() {
+    let plugin = ScriptedPlugin::new("flood", "");
+    let hooks = plugin.register();
+    assert_eq!(message(&collect(&runner(&hooks), "run-1", "x").await), "you said x");
+    stop(&hooks).await;
+}
+
+#[tokio::test]
+async fn x05_a_plugin_that_never_reads_fails_its_run_in_time() {
+    let plugin = ScriptedPlugin::new("never_reads", "");
+    let plugin = plugin.with_options(|options| {
+        options.start_timeout = Duration::from_secs(5);
+        options.shutdown_timeout = Duration::from_millis(50);
+    });
+    let hooks = plugin.register();
+    let runner = runner(&hooks);
+    // More than a pipe holds, so that the host cannot even write.
+    let text = "x".repeat(1024 * 1024);
+    let runs = (0..4).map(|number| collect(&runner, ["a", "b", "c", "d"][number], &text));
+    for results in futures::future::join_all(runs).await {
+        assert!(failure(&results).contains("no answer in time"), "{results:?}");
+    }
+    stop(&hooks).await;
+}

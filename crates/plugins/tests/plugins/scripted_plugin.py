@@ -84,7 +84,15 @@ class Plugin:
         if MODE == "garbage":
             OUT.write(b"Hello from print()\n\xff\xfe\x00\n[]\n{\"jsonrpc\":\n\n")
         self.settings = params["settings"]
+        if MODE == "early":
+            self.call(self.keep_early, "run.call", run_id="run-1", method="tape.info")
+            self.handle(read())
         send(id=message["id"], result=answer)
+        if MODE == "never_reads":
+            time.sleep(1000)
+
+    def keep_early(self, answer):
+        self.early = answer["error"]["code"]
 
     def on_run_start(self, message, params):
         send(id=message["id"], result={})
@@ -220,6 +228,18 @@ class Plugin:
 
     def mode_garbage(self, run_id, text):
         OUT.write(b"print again\n")
+        self.mode_echo(run_id, text)
+
+    def mode_early(self, run_id, text):
+        self.mode_echo(run_id, str(self.early))
+
+    def mode_flood(self, run_id, text):
+        for number in range(5000):
+            send(method="log", params={"level": "error", "message": f"line {number}"})
+            send(method="progress", params={"run_id": run_id, "message": "x" * 100})
+            send(method="from.the.future", params={"a": [1]})
+            result("run-of-another", "message.delta", delta="x")
+            print("y" * 100, file=sys.stderr)
         self.mode_echo(run_id, text)
 
     def mode_settings(self, run_id, text):
