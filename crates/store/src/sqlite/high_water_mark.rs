@@ -15,6 +15,7 @@ use capstan_tape::StoreError;
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
+use super::SqliteStore;
 use super::copied_work::mark_copied_work;
 use super::file_guard::sidecar;
 
@@ -33,6 +34,10 @@ pub struct HighWaterMark {
     /// Loss of entries that was found when the database was opened, until an operator acknowledges it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setback: Option<StateSetback>,
+    /// Time at which a process noticed that the files of the database were replaced while it used them, until the database
+    /// is opened again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaced_at: Option<Timestamp>,
 }
 
 /// Loss of entries that the database had.
@@ -62,6 +67,28 @@ impl HighWaterMark {
             Some(mark) if mark.setback.is_some() => Self { setback: None, ..mark }.store(database),
             _ => Ok(()),
         }
+    }
+
+    /// Number of entries that a database had which is now missing, or which has no tables any more.
+    pub fn lost_entries(database: impl AsRef<Path>) -> Result<Option<u64>, StoreError> {
+        // The mark is next to the file that symbolic links lead to.
+        let path = database.as_ref().canonicalize().unwrap_or_else(|_| database.as_ref().to_path_buf());
+        let Some(mark) = Self::read(&path)?.filter(|mark| mark.entries > 0) else { return Ok(None) };
+        let is_lost = match path.metadata() {
+            Err(error) => error.kind() == ErrorKind::NotFound,
+            Ok(file) => file.len() == 0 || SqliteStore::read_schema_version(&path)? == Some(0),
+        };
+        Ok(is_lost.then_some(mark.entries))
+    }
+
+    /// Forgets the entries of a database that is missing or empty, so that it can be created. Returns their number.
+    pub fn acknowledge_lost_entries(database: impl AsRef<Path>) -> Result<Option<u64>, StoreError> {
+        let database = database.as_ref();
+        let lost = Self::lost_entries(database)?;
+        if lost.is_some() {
+            Self::default().store(&database.canonicalize().unwrap_or_else(|_| database.to_path_buf()))?;
+        }
+        Ok(lost)
     }
 
     /// Writes the mark of a database.
@@ -115,8 +142,8 @@ impl MarkKeeper {
             .unwrap_or_default();
         let entries = count_entries(connection).map_err(|error| super::error::store_error(database, &error))?;
         let mut keeper = Self { database: database.to_path_buf(), due_at: Instant::now(), mark: mark.clone() };
-        if entries < mark.entries {
-            let missing = mark.entries - entries;
+        if entries < mark.entries || mark.replaced_at.is_some() {
+            let missing = mark.entries.saturating_sub(entries);
             tracing::warn!(
                 database = %database.display(),
                 missing,
@@ -125,7 +152,7 @@ impl MarkKeeper {
             mark_durably(connection).map_err(|error| super::error::store_error(database, &error))?;
             let earlier = mark.setback.take().map_or(0, |setback| setback.entries);
             let setback = StateSetback { entries: earlier + missing, found_at: Timestamp::now() };
-            keeper.replace(HighWaterMark { entries, setback: Some(setback) });
+            keeper.replace(HighWaterMark { entries, setback: Some(setback), replaced_at: None });
         }
         Ok(keeper)
     }
@@ -160,7 +187,15 @@ impl MarkKeeper {
         // A setback may have been acknowledged in the meantime.
         let stored = HighWaterMark::read(&self.database).ok().flatten();
         let setback = stored.map_or_else(|| self.mark.setback.clone(), |stored| stored.setback);
-        self.replace(HighWaterMark { entries, setback });
+        self.replace(HighWaterMark { entries, setback, replaced_at: None });
+    }
+
+    /// Records that another state took the place of a database with at least these entries, so that the next process does
+    /// not repeat the work that is unfinished in it. The mark may have been replaced as well.
+    pub(super) fn record_replacement(&mut self, entries: u64) {
+        let entries = entries.max(self.mark.entries);
+        let setback = self.mark.setback.clone();
+        self.replace(HighWaterMark { entries, setback, replaced_at: Some(Timestamp::now()) });
     }
 
     fn replace(&mut self, mark: HighWaterMark) {

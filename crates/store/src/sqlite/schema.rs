@@ -15,6 +15,7 @@ use super::chain;
 use super::columns::to_sql_integer;
 use super::error::{diagnose_write_error, store_error};
 use super::fail_point::FailPoint;
+use super::high_water_mark::HighWaterMark;
 use super::reader;
 use super::version_copy::keep_version_copy;
 use crate::PRIVATE_FILE_MODE;
@@ -63,6 +64,7 @@ pub(super) fn open_writer(path: &Path, options: SqliteOptions) -> Result<Connect
         ));
     }
     let failed = |error: rusqlite::Error| store_error(path, &error);
+    refuse_lost_content(path)?;
     create_private_file(path);
     let has_leftover_wal = path.canonicalize().is_ok_and(|file| reader::has_sidecar_file(&file, "-wal", 1));
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -95,6 +97,15 @@ pub(super) fn open_writer(path: &Path, options: SqliteOptions) -> Result<Connect
     // The writer syncs the log itself, not with every commit.
     connection.pragma_update(None, "synchronous", "NORMAL").map_err(failed)?;
     Ok(connection)
+}
+
+/// Refuses to begin again with an empty database: the events of the one that is gone would be served again. Anything else
+/// that is wrong with the file is left to `SQLite`, whose errors tell the cause.
+fn refuse_lost_content(path: &Path) -> Result<(), StoreError> {
+    match HighWaterMark::lost_entries(path) {
+        Ok(Some(entries)) => Err(StoreError::ContentLost { what: path.display().to_string(), entries }),
+        Ok(None) | Err(_) => Ok(()),
+    }
 }
 
 /// Creates a missing database file that only its owner may read, whatever the umask. `SQLite` gives the log and its index

@@ -48,11 +48,16 @@ pub enum LiveChange {
     ReplaceByBackup,
     MoveHome,
     RemoveLocks,
+    /// Copies an older database with its log and index over those in use.
+    PutOlderFiles,
+    /// Copies an older log over the one in use.
+    PutOlderLog,
+    CutLog,
 }
 
 impl LiveChange {
     /// All changes; frequent ones occur more than once.
-    pub const LIVE_CHOICES: [Self; 10] = [
+    pub const LIVE_CHOICES: [Self; 13] = [
         Self::None,
         Self::None,
         Self::None,
@@ -63,6 +68,9 @@ impl LiveChange {
         Self::ReplaceByBackup,
         Self::MoveHome,
         Self::RemoveLocks,
+        Self::PutOlderFiles,
+        Self::PutOlderLog,
+        Self::CutLog,
     ];
 
     /// Returns true if the change must not lose anything.
@@ -85,7 +93,34 @@ impl LiveChange {
             }
             Self::MoveHome => std::fs::rename(home, moved_home(home)).expect("the home is moved"),
             Self::RemoveLocks => remove_locks(home),
+            Self::PutOlderFiles => put_back(home, &DATABASE_FILES),
+            Self::PutOlderLog => put_back(home, &["capstan.db-wal"]),
+            Self::CutLog => {
+                std::fs::write(home.join("capstan.db-wal"), b"").expect("the log is cut");
+            }
         }
+    }
+}
+
+const DATABASE_FILES: [&str; 3] = ["capstan.db", "capstan.db-wal", "capstan.db-shm"];
+
+fn saved_files(home: &Path) -> PathBuf {
+    home.with_file_name("saved-files")
+}
+
+/// Copies the files of a database in use, for a change that puts them back.
+pub fn save_files(home: &Path) {
+    let saved = saved_files(home);
+    std::fs::create_dir_all(&saved).expect("a folder");
+    for name in DATABASE_FILES {
+        std::fs::copy(home.join(name), saved.join(name)).expect("a copy of a file");
+    }
+}
+
+/// Copies saved files over those in use, which stay the same files.
+fn put_back(home: &Path, names: &[&str]) {
+    for name in names {
+        std::fs::copy(saved_files(home).join(name), home.join(name)).expect("an older file is put in place");
     }
 }
 

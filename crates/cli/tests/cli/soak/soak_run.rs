@@ -213,6 +213,7 @@ impl SoakRun {
             let (report, _) = self.doctor();
             return self.recover_damage(&report);
         };
+        home_files::save_files(&self.fixture.home());
         let mut lines: Vec<String> = self.ledger.unanswered().into_iter().take(MAX_PENDING_LINES).collect();
         for _ in 0..=self.below(MAX_EVENTS_PER_ROUND) {
             self.next_event += 1;
@@ -311,8 +312,12 @@ impl SoakRun {
             self.ledger.violations.push(format!("an unreadable database is not reported: {report}"));
         }
         self.summary.reported_setbacks += 1;
-        // A host may also begin with an empty database; the next check finds the report.
+        // A host may also begin with an empty database, when the operator has acknowledged the loss.
         if !self.fixture.database().exists() && self.below(2) == 0 {
+            if has_state && self.fixture.capstan(&["run", "refused"]).code == Some(0) {
+                self.ledger.violations.push("a host began with an empty database".to_owned());
+            }
+            self.fixture.capstan(&["doctor", "--repair"]);
             return self.accept_setback(RecordedEvents::default());
         }
         if let Some(backup) = self.backup.clone() {
