@@ -115,6 +115,23 @@ fn p12_repair_replicates_pending_entries() {
 }
 
 #[test]
+fn x06_repair_removes_the_files_of_a_killed_onboarding() {
+    let fixture = CliFixture::new().config("");
+    fixture.capstan(&["run", "hello"]).data();
+    let mut killed = std::process::Command::new("true").spawn().unwrap();
+    killed.wait().unwrap();
+    let abandoned = fixture.home().join(format!(".secrets.toml.{}", killed.id()));
+    std::fs::write(&abandoned, "api_key = 'sk-left'").unwrap();
+    fixture.make_home_private();
+    doctor_report(&fixture, 0);
+    assert!(abandoned.exists(), "without a repair nothing is removed");
+    let repaired = fixture.capstan(&["doctor", "--repair", "--json"]).json();
+    let removed = format!("removed an abandoned file: {}", abandoned.display());
+    assert!(repaired["repaired"].as_array().unwrap().contains(&json!(removed)), "{repaired:#}");
+    assert!(!abandoned.exists());
+}
+
+#[test]
 fn p12_serve_replicates_the_entries_that_a_dead_process_left() {
     let fixture = CliFixture::new().config("tape_store = 'jsonl'\n");
     fixture.capstan(&["run", "hello"]).data();

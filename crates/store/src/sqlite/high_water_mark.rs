@@ -124,6 +124,8 @@ fn mark_durably(connection: &Connection) -> rusqlite::Result<()> {
 pub(super) struct MarkKeeper {
     database: PathBuf,
     mark: HighWaterMark,
+    /// Number of entries when the database was opened.
+    entries_at_open: u64,
     /// Earliest time of the next write.
     due_at: Instant,
 }
@@ -141,7 +143,8 @@ impl MarkKeeper {
             })
             .unwrap_or_default();
         let entries = count_entries(connection).map_err(|error| super::error::store_error(database, &error))?;
-        let mut keeper = Self { database: database.to_path_buf(), due_at: Instant::now(), mark: mark.clone() };
+        let (database_path, due_at) = (database.to_path_buf(), Instant::now());
+        let mut keeper = Self { database: database_path, due_at, mark: mark.clone(), entries_at_open: entries };
         if entries < mark.entries || mark.replaced_at.is_some() {
             let missing = mark.entries.saturating_sub(entries);
             tracing::warn!(
@@ -166,7 +169,8 @@ impl MarkKeeper {
         let entries = self.unmarked_entries(connection);
         let now = Instant::now();
         // The first entries after an idle time are marked at once: a process may be killed soon after it has started.
-        let interval = if entries.is_some() { MARK_INTERVAL } else { Duration::ZERO };
+        let has_new = entries.is_some_and(|entries| entries > self.entries_at_open);
+        let interval = if has_new { MARK_INTERVAL } else { Duration::ZERO };
         self.due_at = now + interval.max((now - started_at) * MIN_INTERVAL_RATIO);
         entries
     }
@@ -186,15 +190,17 @@ impl MarkKeeper {
     pub(super) fn advance(&mut self, entries: u64) {
         // A setback may have been acknowledged in the meantime.
         let stored = HighWaterMark::read(&self.database).ok().flatten();
-        let setback = stored.map_or_else(|| self.mark.setback.clone(), |stored| stored.setback);
-        self.replace(HighWaterMark { entries, setback, replaced_at: None });
+        let stored = stored.unwrap_or_else(|| self.mark.clone());
+        // Another process may have marked more entries, since this one counted them.
+        self.replace(HighWaterMark { entries: entries.max(stored.entries), ..stored });
     }
 
     /// Records that another state took the place of a database with at least these entries, so that the next process does
     /// not repeat the work that is unfinished in it. The mark may have been replaced as well.
     pub(super) fn record_replacement(&mut self, entries: u64) {
-        let entries = entries.max(self.mark.entries);
-        let setback = self.mark.setback.clone();
+        let stored = HighWaterMark::read(&self.database).ok().flatten().unwrap_or_default();
+        let entries = entries.max(self.mark.entries).max(stored.entries);
+        let setback = self.mark.setback.clone().or(stored.setback);
         self.replace(HighWaterMark { entries, setback, replaced_at: Some(Timestamp::now()) });
     }
 
@@ -204,5 +210,50 @@ impl MarkKeeper {
             tracing::debug!(%error, "the high-water mark was not written");
         }
         self.mark = mark;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use capstan_protocol::{ChatMessage, TapeName};
+    use capstan_tape::{Batch, EntryDraft, Fact, JournalStore as _, NewTape};
+
+    use super::{HighWaterMark, MarkKeeper};
+    use crate::SqliteStore;
+    use crate::sqlite::schema;
+
+    fn message_batch() -> Batch {
+        let (tape, mut batch) = (TapeName::parse("t").unwrap(), Batch::new());
+        batch.push(Fact::EnsureTape(NewTape::without_session(tape.clone())));
+        batch.append(&tape, EntryDraft::message(&ChatMessage::user("hello")));
+        batch
+    }
+
+    #[tokio::test]
+    async fn x07_first_entries_of_a_process_are_marked_at_once_after_those_of_a_killed_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("capstan.db");
+        let store = SqliteStore::open(&path).unwrap();
+        store.commit(message_batch()).await.unwrap();
+        drop(store);
+        // A process that was killed had no time to mark its last entries.
+        HighWaterMark::default().store(&path).unwrap();
+        let store = SqliteStore::open(&path).unwrap();
+        store.commit(Batch::new()).await.unwrap();
+        let before = store.count_entries().await.unwrap();
+        store.commit(message_batch()).await.unwrap();
+        let mark = HighWaterMark::read(&path).unwrap().unwrap();
+        assert!(mark.entries > before, "{mark:?}");
+    }
+
+    #[test]
+    fn x07_mark_of_a_slower_process_does_not_go_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("capstan.db");
+        let connection = schema::open_writer(&path, crate::SqliteOptions::default()).unwrap();
+        let mut keepers = [0; 2].map(|_| MarkKeeper::open(&connection, &path).unwrap());
+        keepers[0].advance(10);
+        keepers[1].advance(7);
+        assert_eq!(HighWaterMark::read(&path).unwrap().unwrap().entries, 10);
     }
 }

@@ -35,7 +35,7 @@ impl OfflineChange {
 
     /// Returns true if the change must not lose anything.
     pub fn is_harmless(self) -> bool {
-        matches!(self, Self::None | Self::TakeBackup | Self::RemoveLocks | Self::Rollback)
+        matches!(self, Self::None | Self::TakeBackup | Self::RemoveLocks)
     }
 }
 
@@ -46,8 +46,14 @@ pub enum LiveChange {
     RemoveDatabase,
     RemoveLog,
     ReplaceByBackup,
+    /// Writes the backup into the open file, as `cp` does.
+    OverwriteByBackup,
     MoveHome,
+    RemoveHome,
     RemoveLocks,
+    RemoveLockFolder,
+    /// Puts unlocked copies in the place of the lock files, as a copy of the home does that is put back.
+    ReplaceLocks,
     /// Copies an older database with its log and index over those in use.
     PutOlderFiles,
     /// Copies an older log over the one in use.
@@ -57,7 +63,7 @@ pub enum LiveChange {
 
 impl LiveChange {
     /// All changes; frequent ones occur more than once.
-    pub const LIVE_CHOICES: [Self; 13] = [
+    pub const LIVE_CHOICES: [Self; 17] = [
         Self::None,
         Self::None,
         Self::None,
@@ -66,8 +72,12 @@ impl LiveChange {
         Self::RemoveDatabase,
         Self::RemoveLog,
         Self::ReplaceByBackup,
+        Self::OverwriteByBackup,
         Self::MoveHome,
+        Self::RemoveHome,
         Self::RemoveLocks,
+        Self::RemoveLockFolder,
+        Self::ReplaceLocks,
         Self::PutOlderFiles,
         Self::PutOlderLog,
         Self::CutLog,
@@ -75,7 +85,12 @@ impl LiveChange {
 
     /// Returns true if the change must not lose anything.
     pub fn is_harmless(self) -> bool {
-        matches!(self, Self::None | Self::MoveHome | Self::RemoveLocks)
+        matches!(self, Self::None | Self::MoveHome | Self::RemoveLocks | Self::RemoveLockFolder | Self::ReplaceLocks)
+    }
+
+    /// Returns true if only a host that is alone in its home notices the change in any case.
+    pub fn needs_single_host(self) -> bool {
+        self == Self::OverwriteByBackup
     }
 
     /// Applies the change to a home. `backup` is the newest one.
@@ -91,8 +106,23 @@ impl LiveChange {
                     std::fs::rename(staged, home.join("capstan.db")).expect("the database is replaced");
                 }
             }
+            Self::OverwriteByBackup => {
+                if let Some(backup) = backup {
+                    std::fs::copy(backup, home.join("capstan.db")).expect("the database is overwritten");
+                }
+            }
             Self::MoveHome => std::fs::rename(home, moved_home(home)).expect("the home is moved"),
+            Self::RemoveHome => {
+                // A host may create a file during the removal.
+                while home.exists() {
+                    let _not_empty = std::fs::remove_dir_all(home);
+                }
+            }
             Self::RemoveLocks => remove_locks(home),
+            Self::RemoveLockFolder => {
+                let _changed = std::fs::remove_dir_all(home.join("owners"));
+            }
+            Self::ReplaceLocks => replace_locks(home),
             Self::PutOlderFiles => put_back(home, &DATABASE_FILES),
             Self::PutOlderLog => put_back(home, &["capstan.db-wal"]),
             Self::CutLog => {
@@ -113,7 +143,7 @@ pub fn save_files(home: &Path) {
     let saved = saved_files(home);
     std::fs::create_dir_all(&saved).expect("a folder");
     for name in DATABASE_FILES {
-        std::fs::copy(home.join(name), saved.join(name)).expect("a copy of a file");
+        std::fs::copy(home.join(name), saved.join(name)).expect("a copy of a file in use");
     }
 }
 
@@ -150,6 +180,17 @@ pub fn copy_backup(home: &Path, backup: &Path) {
 pub fn remove_locks(home: &Path) {
     for file in std::fs::read_dir(home.join("owners")).into_iter().flatten().flatten() {
         remove_file(&file.path());
+    }
+}
+
+/// Replaces the lock files of all processes by unlocked copies.
+fn replace_locks(home: &Path) {
+    for file in std::fs::read_dir(home.join("owners")).into_iter().flatten().flatten() {
+        let copy = home.join("copied.lock");
+        // A lock file may have been renamed or removed since it was listed.
+        if std::fs::copy(file.path(), &copy).is_ok() && file.path().exists() {
+            std::fs::rename(copy, file.path()).expect("the lock file is replaced");
+        }
     }
 }
 

@@ -40,8 +40,9 @@ pub struct ClientLedger {
     pub outcomes: BTreeMap<String, String>,
     /// Events whose outcome is gone, which was reported.
     pub without_outcome: BTreeSet<String>,
-    /// Events whose whole record is gone, which was reported: they may be served again.
-    pub without_record: BTreeSet<String>,
+    /// Maximum number of effects of events whose whole record was gone at some time, which was reported: each may be
+    /// served again once for every such time. Other events have one effect.
+    pub allowed_effects: BTreeMap<String, usize>,
     pub violations: Vec<String>,
 }
 
@@ -67,33 +68,39 @@ impl ClientLedger {
         self.outcomes.keys().filter(|id| !recorded.settled.contains(*id)).cloned().collect()
     }
 
-    /// Accepts that the state went back, after a report: the client sends events without an outcome again.
-    pub fn accept_setback(&mut self, recorded: &RecordedEvents) {
+    /// Accepts that the state went back, after a report: the client sends events without an outcome again. `effects` are
+    /// those made until now.
+    pub fn accept_setback(&mut self, recorded: &RecordedEvents, effects: &str) {
+        let counts = count_effects(effects);
         for id in &self.sent {
             if !recorded.settled.contains(id) {
                 self.outcomes.remove(id);
                 self.without_outcome.insert(id.clone());
             }
             if !recorded.accepted.contains(id) {
-                self.without_record.insert(id.clone());
+                let made = counts.get(id.as_str()).copied().unwrap_or_default();
+                self.allowed_effects.insert(id.clone(), made + 1);
             }
         }
     }
 
-    /// Checks the effects: one for each event at most, unless its record was gone.
+    /// Checks the effects, and returns the number of events with more than one.
     pub fn check_effects(&mut self, effects: &str) -> usize {
-        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        for id in effects.lines() {
-            *counts.entry(id).or_default() += 1;
-        }
-        let repeated: Vec<String> =
-            counts.iter().filter(|(_, count)| **count > 1).map(|(id, _)| (*id).to_owned()).collect();
-        let count = repeated.len();
-        for id in repeated {
-            if !self.without_record.contains(&id) {
-                self.violations.push(format!("the effect of event {id} happened twice"));
+        let counts = count_effects(effects);
+        for (id, count) in &counts {
+            if *count > self.allowed_effects.get(*id).copied().unwrap_or(1) {
+                self.violations.push(format!("the effect of event {id} happened {count} times"));
             }
         }
-        count
+        counts.values().filter(|count| **count > 1).count()
     }
+}
+
+/// Number of effects of each event.
+fn count_effects(effects: &str) -> BTreeMap<&str, usize> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for id in effects.lines() {
+        *counts.entry(id).or_default() += 1;
+    }
+    counts
 }

@@ -1,5 +1,6 @@
 //! Soak: `capstan serve` over stdio is killed at random moments, and its files are removed, replaced and set back in
-//! between. Nothing that was acknowledged may be lost without a report, and no effect may happen twice.
+//! between, alone or beside a second host. Nothing that was acknowledged may be lost without a report, and no effect may
+//! happen twice.
 //!
 //! `make soak` runs 300 kills. `SOAK_KILLS` and `SOAK_SEED` set their number and repeat a run.
 

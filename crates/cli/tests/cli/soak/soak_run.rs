@@ -22,6 +22,11 @@ const MAX_PENDING_LINES: usize = 16;
 const MAX_EVENTS_PER_ROUND: u64 = 5;
 /// Maximum time from the first line of a round to its kill, in milliseconds.
 const MAX_KILL_DELAY_MILLIS: u64 = 400;
+/// The same for one round of [`LONG_ROUND_RATIO`]: longer than a host takes to create its lock file again.
+const MAX_LONG_KILL_DELAY_MILLIS: u64 = 2500;
+const LONG_ROUND_RATIO: u64 = 6;
+/// One round of these has a second host on the same home.
+const TWO_HOSTS_RATIO: u64 = 3;
 /// Maximum time from the start of a restore to its kill, in milliseconds.
 const MAX_RESTORE_MILLIS: u64 = 120;
 
@@ -37,6 +42,8 @@ pub struct SoakSummary {
     /// Events whose record was gone at some time, as reported.
     without_record: usize,
     refused_starts: usize,
+    /// Rounds with a second host on the home.
+    second_hosts: usize,
     changes: BTreeMap<String, usize>,
     pub violations: Vec<String>,
 }
@@ -47,7 +54,7 @@ impl fmt::Display for SoakSummary {
         write!(
             f,
             "soak: {} kills, {} events, {} effects ({} repeated after a reported loss), {} reported setbacks, {} events \
-             without a record then, {} refused starts, {} violations; {}",
+             without a record then, {} refused starts, {} rounds with two hosts, {} violations; {}",
             self.kills,
             self.events,
             self.effects,
@@ -55,6 +62,7 @@ impl fmt::Display for SoakSummary {
             self.reported_setbacks,
             self.without_record,
             self.refused_starts,
+            self.second_hosts,
             self.violations.len(),
             changes.join(", ")
         )
@@ -74,6 +82,9 @@ pub struct SoakRun {
     next_event: usize,
     /// Last state of the database that was checked.
     recorded: RecordedEvents,
+    /// Events that were accepted right before the newest kill and without any acknowledgement. The mark may lack their
+    /// entries, so a loss of only these need not be reported.
+    unacknowledged_events: BTreeSet<String>,
 }
 
 /// Model that calls a tool with an effect for each message, and then replies.
@@ -93,15 +104,22 @@ fn start_model() -> ScriptedModel {
 impl SoakRun {
     pub fn new(seed: u64) -> Self {
         let model = start_model();
+        let fixture = CliFixture::with_model(&model).config("");
+        // The migration keeps a copy to return to.
+        let older = concat!(env!("CARGO_MANIFEST_DIR"), "/../store/tests/fixtures/schema-7.db");
+        std::fs::copy(older, fixture.database()).expect("a database of an older schema");
+        fixture.make_home_private();
+        fixture.capstan(&["store", "migrate"]);
         Self {
-            fixture: CliFixture::with_model(&model).config(""),
+            recorded: RecordedEvents::read(&fixture.database()).expect("the database is readable"),
+            fixture,
             _model: model,
             random: SeededRng::new(seed),
             ledger: ClientLedger::default(),
             summary: SoakSummary::default(),
             backup: None,
             next_event: 0,
-            recorded: RecordedEvents::default(),
+            unacknowledged_events: BTreeSet::new(),
         }
     }
 
@@ -124,11 +142,11 @@ impl SoakRun {
             self.check_state(&format!("round {} ({live:?})", self.summary.kills), live.is_harmless());
         }
         self.finish();
-        let effects = std::fs::read_to_string(self.fixture.workspace().join("effects")).unwrap_or_default();
+        let effects = self.effects();
         self.summary.repeated_effects = self.ledger.check_effects(&effects);
         self.summary.effects = effects.lines().count();
         self.summary.events = self.ledger.sent.len();
-        self.summary.without_record = self.ledger.without_record.len();
+        self.summary.without_record = self.ledger.allowed_effects.len();
         self.summary.violations.append(&mut self.ledger.violations);
         self.summary
     }
@@ -142,10 +160,7 @@ impl SoakRun {
             (OfflineChange::RemoveDatabase, _) => home_files::remove_database(&home),
             (OfflineChange::RemoveLog, _) => home_files::remove_log(&home),
             (OfflineChange::RemoveLocks, _) => home_files::remove_locks(&home),
-            (OfflineChange::Rollback, _) => {
-                // There is no copy of an older schema.
-                self.fixture.capstan(&["store", "rollback"]);
-            }
+            (OfflineChange::Rollback, _) => return self.roll_back(),
             (OfflineChange::CopyBackup, Some(backup)) => home_files::copy_backup(&home, &backup),
             (OfflineChange::Restore, Some(backup)) => return self.restore(&backup),
             (OfflineChange::KilledRestore, Some(backup)) => {
@@ -186,6 +201,17 @@ impl SoakRun {
         }
     }
 
+    /// Returns to the copy that a migration kept, if there is one. The output of the command reports the loss.
+    fn roll_back(&mut self) {
+        let output = self.fixture.capstan(&["store", "rollback", "--json"]);
+        match output.code {
+            Some(0) => self.check_restored("a rollback"),
+            // There is no database, no migration since the last rollback, or a damaged database.
+            Some(2 | 4) => self.check_state("a refused rollback", false),
+            code => self.ledger.violations.push(format!("a rollback ended with {code:?}: {}", output.stderr)),
+        }
+    }
+
     /// Accepts the loss of a restore, which its command reported, or which its kill made unknown to the operator: then
     /// the doctor reports it, or the state is the old one.
     fn check_restored(&mut self, what: &str) {
@@ -208,52 +234,90 @@ impl SoakRun {
 
     fn serve_until_killed(&mut self, live: LiveChange) {
         let command = self.fixture.command(&["serve", "--channel", "stdio"]);
-        let Some(mut server) = StdioServer::start_if_ready(command) else {
+        let Some(server) = StdioServer::start_if_ready(command) else {
             self.summary.refused_starts += 1;
             let (report, _) = self.doctor();
             return self.recover_damage(&report);
         };
         home_files::save_files(&self.fixture.home());
+        let mut servers = vec![server];
+        if self.below(TWO_HOSTS_RATIO) == 0 && !live.needs_single_host() {
+            servers.extend(StdioServer::start_if_ready(self.fixture.command(&["serve", "--channel", "stdio"])));
+            self.summary.second_hosts += 1;
+        }
+        self.unacknowledged_events.clear();
+        self.send_lines(&mut servers);
+        let is_long = self.below(LONG_ROUND_RATIO) == 0;
+        let max_delay = if is_long { MAX_LONG_KILL_DELAY_MILLIS } else { MAX_KILL_DELAY_MILLIS };
+        let delay = Duration::from_millis(self.below(max_delay));
+        let change_at = Duration::from_millis(self.below(max_delay)).min(delay);
+        let started_at = Instant::now();
+        let (home, backup) = (self.fixture.home(), self.backup.clone());
+        let mut is_changed = live == LiveChange::None;
+        while started_at.elapsed() < delay || !is_changed {
+            if !is_changed && started_at.elapsed() >= change_at {
+                live.apply(&home, backup.as_deref());
+                is_changed = true;
+            }
+            for server in &mut servers {
+                if let Some(line) = server.try_recv_line(Duration::from_millis(5)) {
+                    self.ledger.record_line(&line);
+                }
+            }
+        }
+        if self.below(2) == 0 {
+            servers.reverse();
+        }
+        for server in &servers {
+            server.signal("KILL");
+        }
+        for server in servers {
+            let rest = server.wait_for_exit();
+            for line in rest.stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+                self.ledger.record_line(&line);
+            }
+        }
+        self.summary.kills += 1;
+        self.put_home_back(live, &home);
+    }
+
+    /// Sends the unanswered events and some new ones, each to one of the hosts or to all.
+    fn send_lines(&mut self, servers: &mut [StdioServer]) {
         let mut lines: Vec<String> = self.ledger.unanswered().into_iter().take(MAX_PENDING_LINES).collect();
         for _ in 0..=self.below(MAX_EVENTS_PER_ROUND) {
             self.next_event += 1;
             lines.push(format!("e{}", self.next_event));
         }
-        let delay = Duration::from_millis(self.below(MAX_KILL_DELAY_MILLIS));
-        let change_at = Duration::from_millis(self.below(MAX_KILL_DELAY_MILLIS));
-        let started_at = Instant::now();
         for id in lines {
             self.ledger.sent.insert(id.clone());
             let session = id.trim_start_matches('e').parse::<u64>().unwrap_or_default() % SESSIONS;
             let request = json!({ "id": id, "event_id": id, "session": format!("s{session}"), "text": id });
-            if !server.try_send_line(&request) {
-                break;
+            // The last choice is every host.
+            let chosen = usize::try_from(self.below(servers.len() as u64 + 1)).expect("an index");
+            let is_for_all = chosen == servers.len();
+            for (_, server) in servers.iter_mut().enumerate().filter(|(number, _)| is_for_all || *number == chosen) {
+                // A host that has ended reads no line.
+                let _is_read = server.try_send_line(&request);
             }
         }
-        let (home, backup) = (self.fixture.home(), self.backup.clone());
-        let mut is_changed = live == LiveChange::None;
-        while started_at.elapsed() < delay.max(change_at) {
-            if !is_changed && started_at.elapsed() >= change_at.min(delay) {
-                live.apply(&home, backup.as_deref());
-                is_changed = true;
-            }
-            if let Some(line) = server.try_recv_line(Duration::from_millis(5)) {
-                self.ledger.record_line(&line);
-            }
+    }
+
+    /// Puts a moved home back, and accepts that a removed one is gone. No host may have created it again.
+    fn put_home_back(&mut self, live: LiveChange, home: &std::path::Path) {
+        let moved = home_files::moved_home(home);
+        let was_removed = live == LiveChange::RemoveHome;
+        if !(was_removed || moved.exists()) {
+            return;
         }
-        server.signal("KILL");
-        let rest = server.wait_for_exit();
-        for line in rest.stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
-            self.ledger.record_line(&line);
+        if home.exists() {
+            self.ledger.violations.push(format!("a host created its home again ({live:?})"));
+            std::fs::remove_dir_all(home).expect("the new home is removed");
         }
-        self.summary.kills += 1;
-        let moved = home_files::moved_home(&home);
-        if moved.exists() {
-            if home.exists() {
-                self.ledger.violations.push("a host created its home again after it was moved".to_owned());
-                std::fs::remove_dir_all(&home).expect("the new home is removed");
-            }
-            std::fs::rename(moved, &home).expect("the home is moved back");
+        if was_removed {
+            // Nothing is left that could report it.
+            self.accept_setback(RecordedEvents::default());
+        } else {
+            std::fs::rename(moved, home).expect("the home is moved back");
         }
     }
 
@@ -280,7 +344,13 @@ impl SoakRun {
             return self.recover_damage(&report);
         };
         let mut lost: BTreeSet<String> = recorded.lost_since(&self.recorded);
+        let is_unacknowledged =
+            |id: &&String| !(self.recorded.accepted.contains(*id) || self.ledger.outcomes.contains_key(*id));
+        self.unacknowledged_events.extend(recorded.accepted.iter().filter(is_unacknowledged).cloned());
         lost.extend(self.ledger.missing_in(&recorded));
+        if !is_harmless && !is_reported {
+            lost.retain(|id| !self.unacknowledged_events.contains(id));
+        }
         if !lost.is_empty() && (is_harmless || !is_reported) {
             self.ledger.violations.push(format!("{what}: {lost:?} are lost without a report"));
         }
@@ -298,8 +368,14 @@ impl SoakRun {
     }
 
     fn accept_setback(&mut self, recorded: RecordedEvents) {
-        self.ledger.accept_setback(&recorded);
+        let effects = self.effects();
+        self.ledger.accept_setback(&recorded, &effects);
         self.recorded = recorded;
+    }
+
+    /// Effects of the tool, one event id per line.
+    fn effects(&self) -> String {
+        std::fs::read_to_string(self.fixture.workspace().join("effects")).unwrap_or_default()
     }
 
     /// Recovers from a database that is missing or damaged, which must be reported: restores the newest backup, or starts
