@@ -247,7 +247,7 @@ fn p12_tapes_stored_as_files_are_backed_up_when_others_are_in_the_database() {
     fixture.capstan(&["run", "in a file"]).data();
     let before = fixture.entries();
     let fixture = fixture.config("");
-    fixture.capstan(&["run", "--session", "other", "in the database"]).data();
+    fixture.capstan(&["run", "--session-id", "other", "in the database"]).data();
     let backup = format!("{}/b.db", create_backup_dir(&fixture));
     let output = fixture.capstan(&["store", "backup", &backup]).data();
     assert!(output.contains("the entries of 1 tapes are in "), "{output}");

@@ -71,14 +71,15 @@ impl HighWaterMark {
 
     /// Number of entries that a database had which is now missing, or which has no tables any more.
     pub fn lost_entries(database: impl AsRef<Path>) -> Result<Option<u64>, StoreError> {
-        // The mark is next to the file that symbolic links lead to.
-        let path = database.as_ref().canonicalize().unwrap_or_else(|_| database.as_ref().to_path_buf());
-        let Some(mark) = Self::read(&path)?.filter(|mark| mark.entries > 0) else { return Ok(None) };
-        let is_lost = match path.metadata() {
-            Err(error) => error.kind() == ErrorKind::NotFound,
-            Ok(file) => file.len() == 0 || SqliteStore::read_schema_version(&path)? == Some(0),
-        };
+        let database = database.as_ref();
+        let Some(mark) = Self::read_beside_file(database)?.filter(|mark| mark.entries > 0) else { return Ok(None) };
+        let is_lost = SqliteStore::read_schema_version(database)?.unwrap_or_default() == 0;
         Ok(is_lost.then_some(mark.entries))
+    }
+
+    /// Reads the mark next to the file that symbolic links lead to.
+    pub(super) fn read_beside_file(database: &Path) -> Result<Option<Self>, StoreError> {
+        Self::read(database.canonicalize().unwrap_or_else(|_| database.to_path_buf()))
     }
 
     /// Forgets the entries of a database that is missing or empty, so that it can be created. Returns their number.

@@ -123,10 +123,12 @@ impl LogGuard {
         if state.max_frame < known.max_frame || (self.has_committed && state.max_frame == known.max_frame) {
             return gone_back;
         }
-        match known.find_mismatch(log)? {
-            Some(detail) => Ok(Err(LogDamage { detail, is_consistent: false })),
-            None => Ok(Ok(LogProgress::Complete)),
-        }
+        let is_prefix = known.max_frame == 0 || state == known || known.has_last_frame(log)?;
+        Ok(if is_prefix {
+            Ok(LogProgress::Complete)
+        } else {
+            Err(LogDamage { detail: "its content was overwritten", is_consistent: false })
+        })
     }
 
     /// Returns true if `SQLite` must not apply a damaged log to the database: it is another log, or it ends before the
@@ -157,12 +159,18 @@ impl LogContent {
         if log.metadata()?.len() < last_frame + FRAME_HEADER_BYTES + self.page_bytes {
             return Ok(Some("it is shorter than the commits in it"));
         }
-        let (mut header, mut frame) = ([0; LOG_HEADER_BYTES as usize], [0; FRAME_HEADER_BYTES as usize]);
+        let mut header = [0; LOG_HEADER_BYTES as usize];
         log.read_exact_at(&mut header, 0)?;
-        log.read_exact_at(&mut frame, last_frame)?;
-        let checksum = [big_endian(&frame, 16), big_endian(&frame, 20)];
-        let is_same = header[16..24] == self.salts && frame[8..16] == self.salts && checksum == self.checksum;
+        let is_same = header[16..24] == self.salts && self.has_last_frame(log)?;
         Ok((!is_same).then_some("its content was overwritten"))
+    }
+
+    /// Returns true if the file has the last frame of this state at its place, and so the same frames before it.
+    fn has_last_frame(&self, log: &File) -> std::io::Result<bool> {
+        let mut frame = [0; FRAME_HEADER_BYTES as usize];
+        log.read_exact_at(&mut frame, frame_offset(self.max_frame, self.page_bytes))?;
+        let checksum = [big_endian(&frame, 16), big_endian(&frame, 20)];
+        Ok(frame[8..16] == self.salts && checksum == self.checksum)
     }
 }
 

@@ -257,7 +257,7 @@ fn check_missing_database(database: &Path) -> CheckResult {
             let message = format!("{} is {state}; it had {entries} entries", database.display());
             let hint = "put the file back, or restore the newest backup; until then every start is refused, unless \
                         `capstan doctor --repair` acknowledges the loss";
-            CheckResult::problem("database", message, hint)
+            CheckResult::problem("database", message, hint).data(json!({ "missing_entries": entries }))
         }
         Err(error) => CheckResult::failed("database", &error.into()),
     }
