@@ -18,8 +18,8 @@ use crate::command_catalog::{CommandCatalog, ProvidedCommand};
 use crate::command_environment::CommandEnvironment;
 use crate::command_line_preview::CommandLinePreview;
 use crate::commands::{
-    CommandContext, WorkspaceFlag, bindings, chat, config, doctor, events, hooks, onboard, outbox, run, runners, runs,
-    serve, skills, state, store, tape, trust,
+    CommandContext, WorkspaceFlag, artifacts, bindings, chat, config, doctor, events, hooks, onboard, outbox, run,
+    runners, runs, serve, skills, state, store, tape, trust,
 };
 use crate::runtime::SessionRuntime;
 use crate::{Capstan, CommandError, init_process, open_files};
@@ -68,6 +68,8 @@ enum RootCommand {
     Runs(WorkspaceCommand<runs::RunsCommand>),
     /// List, resend and drop held and undelivered messages
     Outbox(WorkspaceCommand<outbox::OutboxCommand>),
+    /// List, show and remove artifacts: long tool results, and files of runs
+    Artifacts(WorkspaceCommand<artifacts::ArtifactsCommand>),
     /// Inspect and edit the stored state of runners
     State(WorkspaceCommand<state::StateCommand>),
     /// Back up, restore, migrate and roll back the database
@@ -270,6 +272,9 @@ async fn execute(capstan: &Arc<Capstan>, command: RootCommand) -> Result<(), Com
         }
         RootCommand::Outbox(arguments) => {
             outbox::run(CommandContext::load(capstan, &arguments.workspace)?, arguments.command).await
+        }
+        RootCommand::Artifacts(arguments) => {
+            artifacts::run(CommandContext::load(capstan, &arguments.workspace)?, arguments.command).await
         }
         RootCommand::State(arguments) => {
             state::run(CommandContext::load(capstan, &arguments.workspace)?, arguments.command).await

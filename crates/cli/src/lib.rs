@@ -22,6 +22,7 @@
 #[macro_use]
 mod output;
 
+mod attended_terminal;
 mod builder;
 mod builtin;
 mod command_catalog;

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Number of active turns that the default of `max_active_turns` does not exceed.
-const DEFAULT_ACTIVE_TURNS: u64 = 1000;
+pub(crate) const DEFAULT_ACTIVE_TURNS: u64 = 1000;
 /// Files of the host itself: database and readers, sockets of the runtime, lock file, standard streams.
 const RESERVED_FILES: u64 = 40;
 /// Files of a turn: a connection to its model, and the pipes and handles of a command.

@@ -61,6 +61,18 @@ pub(crate) fn print(line: &str) -> Result<(), CommandError> {
     print_lines([line.to_owned()])
 }
 
+/// Prints a content verbatim. A terminal gets it as escaped text.
+pub(crate) fn print_bytes(content: &[u8]) -> Result<(), CommandError> {
+    if io::stdout().is_terminal() {
+        return print(&String::from_utf8_lossy(content));
+    }
+    let mut output = io::stdout().lock();
+    match output.write_all(content).and_then(|()| output.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(output_error(&error.to_string())),
+        _ => Ok(()),
+    }
+}
+
 /// Prints a value as JSON.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), CommandError> {
     let text = serde_json::to_string_pretty(value);

@@ -54,7 +54,7 @@ pub(crate) async fn adapt_reply<'a>(
 
 /// Part with the content of an artifact; `None` if the content is not stored.
 async fn inline_artifact(artifact: &Artifact, tapes: &TapeRepository) -> Result<Option<ContentPart>, StoreError> {
-    let Some(content) = tapes.store().blob(&artifact.hash).await? else { return Ok(None) };
+    let Some(content) = tapes.artifact_content(artifact).await? else { return Ok(None) };
     let data_url = format!("data:{};base64,{}", artifact.media_type, BASE64.encode(&content));
     let is_image = artifact.media_type.starts_with("image/");
     Ok(Some(if is_image {

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use capstan_protocol::{
-    DeliveryTarget, Event, EventInput, EventOrigin, RawPayloadRef, SessionId, Timestamp, WorkspaceId,
+    DeliveryTarget, EntryId, Event, EventInput, EventOrigin, RawPayloadRef, SessionId, Timestamp, WorkspaceId,
 };
 
 use crate::ExtensionMap;
@@ -15,6 +15,7 @@ pub struct InboundEvent {
     event: Arc<Event>,
     origin: EventOrigin,
     accepted_at: Option<Timestamp>,
+    entry: Option<EntryId>,
     extensions: ExtensionMap,
     /// Empty for an event that gets a turn of its own.
     combined_events: Arc<[InboundEvent]>,
@@ -44,7 +45,7 @@ impl InboundEvent {
     pub fn new(event: Event) -> Self {
         let origin = EventOrigin::Remote;
         let (extensions, combined_events) = (ExtensionMap::new(), Arc::default());
-        Self { event: Arc::new(event), origin, accepted_at: None, extensions, combined_events }
+        Self { event: Arc::new(event), origin, accepted_at: None, entry: None, extensions, combined_events }
     }
 
     /// Runtime objects of the event: a [`crate::TurnLifespan`], or any type that a channel and its plugin agree on.
@@ -72,6 +73,16 @@ impl InboundEvent {
         Self { accepted_at: Some(at), ..self.clone() }
     }
 
+    /// Entry of the tape that records the event. A message of several events has none of its own.
+    pub fn entry(&self) -> Option<EntryId> {
+        self.entry
+    }
+
+    /// Copy with the entry set.
+    pub fn with_entry(&self, entry: EntryId) -> Self {
+        Self { entry: Some(entry), ..self.clone() }
+    }
+
     fn with_event(&self, event: Event) -> Self {
         Self { event: Arc::new(event), ..self.clone() }
     }
@@ -86,7 +97,8 @@ impl InboundEvent {
     pub fn with_combined_events(&self, events: Vec<Self>) -> Self {
         let input = Self::joined_input(&events);
         let event = Event { input, ..Event::clone(&self.event) };
-        Self { combined_events: events.into(), ..self.with_event(event) }
+        // Each of the events has an entry of its own.
+        Self { combined_events: events.into(), entry: None, ..self.with_event(event) }
     }
 
     /// Joins the inputs of several events into one.

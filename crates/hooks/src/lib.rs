@@ -60,6 +60,6 @@ pub use plugin_registration::{PluginConfig, PluginRegistration};
 pub use registrar::HookRegistrar;
 pub use registry::{HookImplementor, HookListing, Registry};
 pub use runtime::{HookDecision, HookRuntime};
-pub use secrets::{MaskingStream, SecretMasker};
+pub use secrets::{MaskingStream, SecretMasker, visit_secret_texts};
 pub use trace::{HookTraceEvent, HookTraceResult, HookTracer};
 pub use turn_state::TurnState;

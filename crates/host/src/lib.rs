@@ -20,7 +20,7 @@ pub mod testing;
 pub use capstan_delivery::{CALLER_DISCONNECTED_REASON, drop_request, request_revision, resend_request};
 pub use capstan_hooks::SecretMasker;
 pub use capstan_runs::{
-    ApiLimits, RefusedRunner, ResultLimits, RunLimits, RunnerRegistry, WorkspaceDir, model_call_log,
+    ApiLimits, RefusedRunner, ResultLimits, RunLimits, RunnerRegistry, WorkspaceDir, artifact_admin, model_call_log,
     model_provider_names, state_admin, tool_names,
 };
 pub use capstan_sessions::{

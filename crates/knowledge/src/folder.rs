@@ -108,6 +108,10 @@ impl KnowledgeSource for FolderKnowledge {
         self.base.clone()
     }
 
+    fn filters_sources(&self) -> bool {
+        true
+    }
+
     async fn retrieve(&self, query: KnowledgeQuery) -> Result<RetrievedPassages, KnowledgeError> {
         let refreshes_before = self.shared.refreshes.load(Ordering::SeqCst);
         // The semaphore is never closed. The caller has a deadline.

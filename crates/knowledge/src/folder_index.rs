@@ -102,6 +102,7 @@ impl FolderIndex {
     pub(crate) fn rank(&self, query: &KnowledgeQuery) -> rusqlite::Result<Vec<KnowledgePassage>> {
         let Some(IndexedFolder { index, files }) = &self.indexed else { return Ok(Vec::new()) };
         let names = files.iter().filter_map(|(name, file)| Some((file.passages?.0, name.as_str())));
+        let names = names.filter(|(_, name)| query.covers(name));
         index.rank(names, &query.text, query.offset, query.limit)
     }
 }

@@ -119,8 +119,8 @@ impl PassageIndex {
         Ok(())
     }
 
-    /// Passages that have terms of a query, the best first, without the first `offset` of them. Passages with equal
-    /// scores are in the order of `files`, and within a file in the order of the text.
+    /// Passages of `files` that have terms of a query, the best first, without the first `offset` of them. Passages with
+    /// equal scores are in the order of `files`, and within a file in the order of the text.
     pub(crate) fn rank<'a>(
         &self,
         files: impl Iterator<Item = (FileNumber, &'a str)>,
@@ -132,6 +132,7 @@ impl PassageIndex {
             files.enumerate().map(|(order, (file, name))| (file, (order, name))).collect();
         let order = |hit: &PassageHit| names.get(&hit.file).map(|(order, _)| *order);
         let mut hits = self.score(query)?;
+        hits.retain(|hit| names.contains_key(&hit.file));
         hits.sort_unstable_by(|one, other| {
             let by_score = other.score.total_cmp(&one.score);
             by_score.then_with(|| order(one).cmp(&order(other))).then_with(|| one.passage.cmp(&other.passage))

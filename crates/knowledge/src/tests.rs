@@ -33,7 +33,7 @@ fn default_folder_knowledge(path: &Path) -> FolderKnowledge {
 }
 
 async fn retrieve(folder: &FolderKnowledge, text: &str) -> Result<RetrievedPassages, KnowledgeError> {
-    folder.retrieve(KnowledgeQuery { text: text.to_owned(), offset: 0, limit: 100 }).await
+    folder.retrieve(KnowledgeQuery { text: text.to_owned(), limit: 100, ..KnowledgeQuery::default() }).await
 }
 
 /// Locations of the passages for a query, best first.

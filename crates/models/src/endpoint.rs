@@ -46,17 +46,29 @@ impl ModelEndpoint {
         url
     }
 
+    /// URL that rerank requests are posted to: `/rerank` beside the path of chat requests. `None` if the provider has none:
+    /// only servers that are compatible with `OpenAI` have it, and `OpenAI` itself does not.
+    pub(crate) fn rerank_url(&self) -> Option<Url> {
+        let mut url = Some(&self.base_url).filter(|_| self.wire == WireProtocol::OpenAi && !self.is_default)?.clone();
+        let path = url.path().strip_suffix("/chat/completions").unwrap_or_default();
+        let path = format!("{path}/rerank");
+        url.set_path(&path);
+        Some(url)
+    }
+
     /// Scheme, host and port. Safe to display: contains no credentials.
     pub(crate) fn origin(&self) -> String {
         self.base_url.origin().ascii_serialization()
     }
 
-    /// Possible secrets: the query values, both decoded and as written, and the password.
+    /// Possible secrets: the query values, both decoded and as written, and the password, or a user name without one, which
+    /// is a token.
     pub(crate) fn secrets(&self) -> Vec<String> {
         let decoded = self.base_url.query_pairs().map(|(_, value)| value.into_owned());
         let written = self.base_url.query().into_iter().flat_map(|query| query.split('&'));
         let written = written.filter_map(|pair| Some(pair.split_once('=')?.1.to_owned()));
-        decoded.chain(written).chain(self.base_url.password().map(str::to_owned)).collect()
+        let user_info = self.base_url.password().unwrap_or_else(|| self.base_url.username());
+        decoded.chain(written).chain([user_info.to_owned()]).collect()
     }
 
     /// Connection type.
@@ -125,6 +137,20 @@ mod tests {
             endpoint_url(WireProtocol::OpenAi, "https://x.example/v1?version=2"),
             "https://x.example/v1/chat/completions?version=2"
         );
+    }
+
+    #[test]
+    fn k04_rerank_requests_go_beside_the_chat_requests_of_a_compatible_server() {
+        let rerank_url = |wire, base| {
+            let endpoint = ModelEndpoint::parse("p", wire, base).unwrap();
+            endpoint.rerank_url().map(|url| url.to_string())
+        };
+        for base in ["https://x.example/v1", "https://x.example/v1/chat/completions"] {
+            assert_eq!(rerank_url(WireProtocol::OpenAi, Some(base)).unwrap(), "https://x.example/v1/rerank");
+        }
+        assert_eq!(rerank_url(WireProtocol::OpenAi, Some("http://h?v=2")).unwrap(), "http://h/rerank?v=2");
+        assert_eq!(rerank_url(WireProtocol::OpenAi, None), None);
+        assert_eq!(rerank_url(WireProtocol::Ollama, Some("http://h")), None);
     }
 
     #[test]

@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn a08_structure_counts_and_text_does_not() {
-        let repeat = |part: &str| format!("[{}]", [part; 100_000].join(","));
+        let repeat = |part: &str| format!("[{}]", vec![part; 100_000].join(","));
         let limit = 10 << 20;
         assert!(exceeds_memory(&repeat("{}"), limit) && exceeds_memory(&repeat("[]"), limit));
         assert!(exceeds_memory(&repeat("0"), limit));

@@ -6,19 +6,25 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use capstan_hooks::contracts::{
-    CallObserver, ModelError, ModelErrorKind, ModelProvider, ModelStream, RequestBody, RequestBodyText,
+    CallObserver, ModelError, ModelErrorKind, ModelProvider, ModelStream, RequestBody, RequestBodyText, RerankRequest,
+    collect_output,
 };
+use capstan_hooks::visit_secret_texts;
+use capstan_protocol::run_api::RerankScore;
 use capstan_protocol::{Clock, FILE_LIMIT_BACKOFF, JsonObject, ModelId, ModelRequest, RetryBackoff};
+use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
 
 use crate::endpoint::ModelEndpoint;
 use crate::error_redactor::ErrorRedactor;
+use crate::frame_decoder::FrameFormat;
 use crate::http_exchange::{FailedAttempt, HttpExchange};
 use crate::key_pool::{KeyFault, KeyPool, KeySelection, PooledKey};
 use crate::provider_error::{CallContext, ProviderError, keys_cooling_error};
 use crate::retry::RetryPolicy;
-use crate::wire::{EncodedToolsCache, ModelOrigin};
+use crate::wire::{EncodedToolsCache, ModelOrigin, ResponseReader};
 use crate::{HttpClients, WireProtocol, retry, wire};
 
 /// Shorter values from headers and URLs are not redacted: masking them would make an error unreadable.
@@ -102,12 +108,17 @@ impl Provider {
         Self { name, wire, options, http, endpoint, keys, encoded_tools: EncodedToolsCache::default() }
     }
 
-    /// Values that no error may contain. All headers and URL parts count, since nothing marks which ones are secret.
-    fn secrets(&self, endpoint: &ModelEndpoint) -> Vec<SecretString> {
+    /// Values that no error of a request may contain. All headers and URL parts count, since nothing marks which ones are
+    /// secret; of the additional keys of the body, those that look like secrets.
+    fn secrets(&self, endpoint: &ModelEndpoint, extra_body: &JsonObject) -> Vec<SecretString> {
         let headers = self.options.headers.iter().map(|(_, value)| value.expose_secret());
         // A scheme such as `Bearer` may precede the secret.
         let headers = headers.flat_map(|value| [Some(value), value.split_whitespace().next_back()]).flatten();
-        let all = headers.map(str::to_owned).chain(endpoint.secrets());
+        let mut body_secrets = Vec::new();
+        for keys in [&self.options.body, extra_body] {
+            visit_secret_texts(&mut Value::Object(keys.clone()), &mut |text| body_secrets.push(text.clone()));
+        }
+        let all = headers.map(str::to_owned).chain(endpoint.secrets()).chain(body_secrets);
         let long = all.filter(|value| value.chars().count() >= MIN_REDACTED_SECRET_CHARS).map(SecretString::from);
         self.keys.keys().iter().cloned().chain(long).collect()
     }
@@ -143,6 +154,58 @@ impl Provider {
         Ok(headers)
     }
 
+    /// Sends a prepared call, with retries and keys as the options say.
+    async fn send(
+        &self,
+        model: &str,
+        call: PreparedCall,
+        make_reader: impl Fn() -> Box<dyn ResponseReader> + Send + Sync,
+        observer: &dyn CallObserver,
+    ) -> Result<ModelStream, ModelError> {
+        let endpoint = self.endpoint.as_ref().map_err(Clone::clone)?;
+        if self.keys.keys().is_empty() && endpoint.is_default && self.wire.needs_key() {
+            let settings = self.key_setting_names();
+            let message = format!("{}: no API key; set {settings}, or a base URL that needs none", self.name);
+            return Err(ModelError::new(ModelErrorKind::Unauthorized, message));
+        }
+        let PreparedCall { url, body, extra_body, frame_format } = call;
+        let body = Bytes::from(String::from(body));
+        let call = CallContext {
+            provider: self.name.clone(),
+            model: model.to_owned(),
+            origin: endpoint.origin(),
+            key_setting_names: self.key_setting_names(),
+            base_url_setting_names: format!("CAPSTAN_API_BASE or models.{}.api_base", self.name),
+            redactor: ErrorRedactor { secrets: self.secrets(endpoint, &extra_body), request_body: body.clone() },
+        };
+        let client = self.http.client(endpoint.transport()).await.map_err(|_| call.client_setup_failed())?;
+        let ProviderOptions { timeout, clock, .. } = &self.options;
+        let exchange = HttpExchange { client, url, body, timeout: *timeout, clock };
+        let mut retries = CallRetries::new(self, &call, observer);
+        loop {
+            let key = retries.wait_for_key(model).await?;
+            if let Some(key) = key.as_ref().filter(|_| self.keys.has_several()) {
+                observer.on_key(key.position);
+            }
+            let attempt = match self.headers(key.as_ref().map(|key| &key.secret), &call) {
+                Ok(headers) => exchange.start(headers, frame_format, make_reader(), &call).await,
+                Err(error) => Err(FailedAttempt::from(error)),
+            };
+            match attempt {
+                Ok(stream) => {
+                    if let Some(key) = &key {
+                        self.keys.record_success(key, model);
+                    }
+                    return Ok(stream);
+                }
+                Err(failed) => match (&key, failed.error.key_fault) {
+                    (Some(key), Some(fault)) => retries.handle_key_fault(model, key, fault, failed)?,
+                    _ => retries.wait_for_retry(failed.error, failed.retry_after).await?,
+                },
+            }
+        }
+    }
+
     fn request_body(&self, request: &ModelRequest) -> RequestBody {
         let request = wire::sanitize_request(self.wire, &self.name, request);
         let mut body = self.wire.body_with_tools(
@@ -175,48 +238,32 @@ impl ModelProvider for Provider {
         observer: &dyn CallObserver,
     ) -> Result<ModelStream, ModelError> {
         let model = request.model.name();
-        let endpoint = self.endpoint.as_ref().map_err(Clone::clone)?;
-        if self.keys.keys().is_empty() && endpoint.is_default && self.wire.needs_key() {
-            let settings = self.key_setting_names();
-            let message = format!("{}: no API key; set {settings}, or a base URL that needs none", self.name);
-            return Err(ModelError::new(ModelErrorKind::Unauthorized, message));
-        }
-        let body = Bytes::from(String::from(body.unwrap_or_else(|| self.request_body(request).to_text())));
-        let call = CallContext {
-            provider: self.name.clone(),
-            model: model.to_owned(),
-            origin: endpoint.origin(),
-            key_setting_names: self.key_setting_names(),
-            base_url_setting_names: format!("CAPSTAN_API_BASE or models.{}.api_base", self.name),
-            redactor: ErrorRedactor { secrets: self.secrets(endpoint), request_body: body.clone() },
+        let body = body.unwrap_or_else(|| self.request_body(request).to_text());
+        let url = self.endpoint.as_ref().map_err(Clone::clone)?.url(model);
+        let origin = ModelOrigin::new(&self.name, model);
+        let extra_body = request.options.body.clone();
+        let call = PreparedCall { url, body, extra_body, frame_format: self.wire.frame_format() };
+        self.send(model, call, || self.wire.reader(origin.clone()), observer).await
+    }
+
+    fn can_rerank(&self) -> bool {
+        self.endpoint.as_ref().is_ok_and(|endpoint| endpoint.rerank_url().is_some())
+    }
+
+    async fn rerank(
+        &self,
+        request: &RerankRequest,
+        observer: &dyn CallObserver,
+    ) -> Result<Vec<RerankScore>, ModelError> {
+        let Some(url) = self.endpoint.as_ref().map_err(Clone::clone)?.rerank_url() else {
+            let message = format!("{}: the provider does not rank texts", self.name);
+            return Err(ModelError::new(ModelErrorKind::Rejected, message));
         };
-        let client = self.http.client(endpoint.transport()).await.map_err(|_| call.client_setup_failed())?;
-        let ProviderOptions { timeout, clock, .. } = &self.options;
-        let exchange = HttpExchange { client, url: endpoint.url(model), body, timeout: *timeout, clock };
-        let mut retries = CallRetries::new(self, &call, observer);
-        loop {
-            let key = retries.wait_for_key(model).await?;
-            if let Some(key) = key.as_ref().filter(|_| self.keys.has_several()) {
-                observer.on_key(key.position);
-            }
-            let reader = self.wire.reader(ModelOrigin::new(&self.name, model));
-            let attempt = match self.headers(key.as_ref().map(|key| &key.secret), &call) {
-                Ok(headers) => exchange.start(headers, self.wire.frame_format(), reader, &call).await,
-                Err(error) => Err(FailedAttempt::from(error)),
-            };
-            match attempt {
-                Ok(stream) => {
-                    if let Some(key) = &key {
-                        self.keys.record_success(key, model);
-                    }
-                    return Ok(stream);
-                }
-                Err(failed) => match (&key, failed.error.key_fault) {
-                    (Some(key), Some(fault)) => retries.handle_key_fault(model, key, fault, failed)?,
-                    _ => retries.wait_for_retry(failed.error, failed.retry_after).await?,
-                },
-            }
-        }
+        let (body, extra_body) = (request.body().to_text(), JsonObject::new());
+        let call = PreparedCall { url, body, extra_body, frame_format: FrameFormat::JsonLines };
+        let reader = || Box::new(wire::RerankReader::default()) as Box<dyn ResponseReader>;
+        let response = self.send(request.model.name(), call, reader, observer).await?;
+        wire::parse_scores(&self.name, &collect_output(response).await?.text)
     }
 
     fn check_keys(&self, model: &ModelId, can_wait: bool) -> Result<(), ModelError> {
@@ -233,6 +280,15 @@ impl ModelProvider for Provider {
     fn request_body(&self, request: &ModelRequest) -> Option<RequestBody> {
         Some(self.request_body(request))
     }
+}
+
+/// A call as it is sent, with any key and any number of times.
+struct PreparedCall {
+    url: Url,
+    body: RequestBodyText,
+    /// Keys that the request adds to the body. Some may be secret.
+    extra_body: JsonObject,
+    frame_format: FrameFormat,
 }
 
 /// Retries of one call, and its choice of keys.

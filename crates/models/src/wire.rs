@@ -19,6 +19,7 @@ mod openai_chat;
 mod openai_responses;
 mod provider_data;
 mod reasoning_effort;
+mod rerank;
 mod response_reader;
 mod sanitize;
 mod usage_counts;
@@ -36,6 +37,7 @@ use crate::frame_decoder::FrameFormat;
 pub(crate) use anthropic::BETA_HEADER;
 pub(crate) use encoded_tools::EncodedToolsCache;
 pub(crate) use provider_data::ModelOrigin;
+pub(crate) use rerank::{RerankReader, parse_scores};
 pub(crate) use response_reader::{FrameProgress, MAX_HELD_BYTES, MAX_REPLY_CALLS, ResponseReader};
 pub(crate) use sanitize::sanitize_request;
 

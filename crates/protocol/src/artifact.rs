@@ -16,6 +16,10 @@ pub struct Artifact {
     pub media_type: String,
     /// Size of the content.
     pub bytes: u64,
-    /// Hash of the content; equal content is stored once.
+    /// Hash of the content.
     pub hash: BlobHash,
+    /// Blob with the content and a unique mark, which can be removed by itself. Absent in artifacts of earlier versions,
+    /// whose content is the blob `hash`, which may be shared, and in attachments, whose content is part of their event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_blob: Option<BlobHash>,
 }

@@ -6,10 +6,9 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::event::EventTimeForm;
 use crate::{
-    ActorRef, ChannelName, ContentPart, ConversationKind, DeliveryTarget, Event, EventId, EventInput, JsonObject,
-    SessionId, SubjectRef, Timestamp, WorkspaceId,
+    ActorRef, ChannelName, ContentPart, ConversationKind, DeliveryTarget, Event, EventId, EventInput, EventTime,
+    JsonObject, SessionId, SubjectRef, WorkspaceId,
 };
 
 /// Error in an event envelope.
@@ -98,7 +97,7 @@ impl Event {
             source: take_field::<Option<ChannelName>>(&mut fields, "source")?.unwrap_or_else(|| ChannelName::new("")),
             input: take_field::<Option<EventInput>>(&mut fields, "input")?.unwrap_or_default(),
             event_id: take_field::<Option<EventId>>(&mut fields, "event_id")?.unwrap_or_else(EventId::generate),
-            event_time: take_field::<Option<EventTimeForm>>(&mut fields, "event_time")?.map(Timestamp::from),
+            event_time: take_field::<Option<EventTime>>(&mut fields, "event_time")?.map(|EventTime(time)| time),
             bot_id: take_field::<Option<String>>(&mut fields, "bot_id")?,
             workspace_id: take_field::<Option<WorkspaceId>>(&mut fields, "workspace_id")?,
             conversation_id: take_field::<Option<String>>(&mut fields, "conversation_id")?,
@@ -267,6 +266,7 @@ mod tests {
         assert!(with("thread_id", json!(7)).contains("thread_id is not valid"));
         assert!(with("conversation_id", json!(" ")).contains("conversation_id is not valid: it is empty"));
         assert!(with("event_time", json!("yesterday")).contains("event_time is not valid"));
+        assert!(with("event_time", json!(1_763_240_262_000_i64)).contains("event_time is not valid: 1763240262000"));
         assert!(with("metadata", json!([])).contains("metadata is not valid"));
     }
 }

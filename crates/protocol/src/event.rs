@@ -150,27 +150,51 @@ pub enum ConversationKind {
 }
 
 /// Forms of the time of an event.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "a time must be a text such as \"2026-11-15T20:57:42Z\", or seconds since the epoch")]
-pub(crate) enum EventTimeForm {
+enum EventTimeForm {
     /// RFC 3339.
     Text(Timestamp),
     /// Seconds since the epoch.
     Seconds(i64),
 }
 
-impl From<EventTimeForm> for Timestamp {
-    fn from(form: EventTimeForm) -> Self {
+/// Time of an event, as sources write it: RFC 3339, or seconds since the epoch.
+///
+/// ```
+/// use capstan_protocol::EventTime;
+///
+/// let EventTime(time) = serde_json::from_str("1763240262").unwrap();
+/// assert_eq!(time, "2025-11-15T20:57:42Z".parse().unwrap());
+/// // Milliseconds would be a time after the year 9999.
+/// assert!(serde_json::from_str::<EventTime>("1763240262000").is_err());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "EventTimeForm")]
+pub struct EventTime(pub Timestamp);
+
+impl TryFrom<EventTimeForm> for EventTime {
+    type Error = String;
+
+    fn try_from(form: EventTimeForm) -> Result<Self, Self::Error> {
         match form {
-            EventTimeForm::Text(time) => time,
-            EventTimeForm::Seconds(seconds) => Self::from_millis(seconds.saturating_mul(1000)),
+            EventTimeForm::Text(time) => Ok(Self(time)),
+            EventTimeForm::Seconds(seconds) => {
+                let millis = seconds.saturating_mul(1000);
+                let time = Timestamp::from_millis(millis);
+                // A time outside of the range of timestamps is clamped.
+                if time.as_millis() == millis {
+                    return Ok(Self(time));
+                }
+                Err(format!("{seconds} seconds since the epoch are not in the years 0 to 9999"))
+            }
         }
     }
 }
 
 fn deserialize_event_time<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
-    let form = Option::<EventTimeForm>::deserialize(deserializer)?;
-    Ok(form.map(Timestamp::from))
+    let time = Option::<EventTime>::deserialize(deserializer)?;
+    Ok(time.map(|EventTime(time)| time))
 }
 
 /// Text and attachments of an event.
@@ -282,6 +306,11 @@ mod tests {
         assert_eq!(event_with(60.into()).unwrap(), from_text);
         assert_eq!(from_text.actor.unwrap().kind.as_deref(), Some("bot"));
         assert_eq!(from_text.subject.unwrap().data["k"], 1);
+        for out_of_range in [1_763_240_262_000_i64, -62_167_219_201, i64::MAX, i64::MIN] {
+            let error = event_with(out_of_range.into()).unwrap_err().to_string();
+            assert!(error.contains("not in the years 0 to 9999"), "{error}");
+        }
+        assert!(event_with((-62_167_219_200_i64).into()).is_ok());
         assert!(event_with(true.into()).unwrap_err().to_string().contains("seconds since the epoch"));
     }
 

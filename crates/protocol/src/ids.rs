@@ -153,6 +153,30 @@ impl fmt::Display for EntryId {
     }
 }
 
+/// Beginning of the id of an attachment; the ids of other artifacts begin with that of a run.
+const ATTACHMENT_ID_PREFIX: &str = "event-";
+
+impl ArtifactId {
+    /// Id of an attachment: the entry that records its event, and the position of the part, from 0.
+    ///
+    /// ```
+    /// use capstan_protocol::{ArtifactId, EntryId};
+    ///
+    /// let id = ArtifactId::of_attachment(EntryId(12), 0);
+    /// assert_eq!((id.as_str(), id.attachment_entry()), ("event-12.1", Some(EntryId(12))));
+    /// assert_eq!(ArtifactId::new("run-0199.1").attachment_entry(), None);
+    /// ```
+    pub fn of_attachment(entry: EntryId, position: usize) -> Self {
+        Self::new(format!("{ATTACHMENT_ID_PREFIX}{entry}.{}", position.saturating_add(1)))
+    }
+
+    /// Entry that records the event of an attachment; `None` for every other artifact.
+    pub fn attachment_entry(&self) -> Option<EntryId> {
+        let (entry, _) = self.as_str().strip_prefix(ATTACHMENT_ID_PREFIX)?.split_once('.')?;
+        entry.parse().ok().map(EntryId)
+    }
+}
+
 /// Name of a tape. Validated on construction, because it may become a file name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]

@@ -26,6 +26,7 @@ mod event_origin;
 mod file_limit;
 mod grant;
 mod ids;
+mod inline_file;
 mod missing_permissions;
 mod model;
 mod operation_set;
@@ -58,7 +59,7 @@ pub use descriptor::{Descriptor, HostStateRequirement, LocalizedText, PluginRef,
 pub use envelope::EnvelopeError;
 pub use error_code::{CodeOwner, CodedError, ErrorCode, ExitClass, FailureCode};
 pub use event::{
-    ActorRef, ConversationKind, DeliveryTarget, Event, EventInput, RawPayloadRef, SubjectRef, event_type,
+    ActorRef, ConversationKind, DeliveryTarget, Event, EventInput, EventTime, RawPayloadRef, SubjectRef, event_type,
     parse_command_line,
 };
 pub use event_origin::EventOrigin;
@@ -68,6 +69,7 @@ pub use ids::{
     ActionId, ArtifactId, BindingId, BlobHash, ChannelName, ChatId, EntryId, EventId, IdError, PluginName, RunId,
     RunnerId, SessionId, TapeName, WorkspaceId, time_ordered_uuid,
 };
+pub use inline_file::InlineFile;
 pub use model::{ModelId, ModelOptions, ModelOutput, ModelRequest, RESERVED_BODY_KEYS, Reasoning};
 pub use operation_set::{OperationSet, ResourceOperation};
 pub use outbound::{OutboundKind, OutboundMessage};

@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ActorRef, BindingId, Content, ConversationKind, DeliveryTarget, Event, EventInput, Grant, JsonObject, RunId,
-    SessionId, SubjectRef, TapeName, Timestamp,
+    ActorRef, Artifact, BindingId, Content, ConversationKind, DeliveryTarget, Event, EventInput, EventOrigin, Grant,
+    JsonObject, RunId, SessionId, SubjectRef, TapeName, Timestamp,
 };
 
 /// Context of a run. It has the event but no message history, only handles to request the history.
@@ -27,6 +27,10 @@ pub struct RunContext {
     pub subject: Option<SubjectRef>,
     /// Text and attachments of the event.
     pub input: EventInput,
+    /// Attachments with inline content of the events that the run serves, as artifacts: `artifacts.read` returns their
+    /// content.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Artifact>,
     /// Destination of replies.
     pub delivery: DeliveryTarget,
     /// Resources that the run may use.
@@ -69,6 +73,12 @@ pub struct RunTrigger {
     pub kind: String,
     /// Binding that matched the event.
     pub binding_id: BindingId,
+    /// Trust in the source of the event, assigned by the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<EventOrigin>,
+    /// Time at which the host accepted the event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepted_at: Option<Timestamp>,
 }
 
 /// Conversation of a run.
@@ -114,6 +124,9 @@ pub struct RuntimeContext {
     /// Maximum number of model calls of the run, including those of its child runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_steps: Option<u64>,
+    /// Version of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
 }
 
 /// Results of the host's hooks for an event; runners may ignore them.

@@ -1,10 +1,10 @@
 //! Registry of the platform actions that channels offer.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use capstan_hooks::contracts::Channel;
-use capstan_protocol::{ApiErrorCode, BindingId, ChannelName, JsonObject, RunnerId};
+use capstan_protocol::{ActionSpec, ApiErrorCode, BindingId, ChannelName, JsonObject, RunnerId};
 use capstan_tape::{ActionDenier, is_deeper_than};
 use jsonschema::Validator;
 use serde_json::Value;
@@ -58,17 +58,29 @@ pub(crate) struct ActionRegistry(HashMap<ChannelName, ChannelActions>);
 /// Actions of one channel, with the validators of their arguments.
 struct ChannelActions {
     channel: Arc<dyn Channel>,
-    validators: HashMap<String, Validator>,
+    offered: BTreeMap<String, OfferedAction>,
+}
+
+/// An action with the validator of its arguments.
+struct OfferedAction {
+    spec: ActionSpec,
+    validator: Validator,
 }
 
 impl ActionRegistry {
     /// Collects the actions of the channels. An action whose schema is not valid is skipped with a warning.
     pub(crate) fn from_channels(channels: &[Arc<dyn Channel>]) -> Self {
         let actions_of = |channel: &Arc<dyn Channel>| ChannelActions {
-            validators: channel_validators(channel.as_ref()),
+            offered: offered_actions(channel.as_ref()),
             channel: Arc::clone(channel),
         };
         Self(channels.iter().map(|channel| (channel.name(), actions_of(channel))).collect())
+    }
+
+    /// Actions that a channel offers, by name.
+    pub(crate) fn actions_of(&self, channel: &ChannelName) -> impl Iterator<Item = &ActionSpec> {
+        let actions = self.0.get(channel).into_iter();
+        actions.flat_map(|actions| actions.offered.values().map(|action| &action.spec))
     }
 
     /// Returns the channel that performs an action with these arguments, or the reason why none does.
@@ -80,7 +92,7 @@ impl ActionRegistry {
     ) -> Result<&Arc<dyn Channel>, ActionDenial> {
         let unknown = || ActionDenial::Channel(channel.clone());
         let actions = self.0.get(channel).ok_or_else(unknown)?;
-        let validator = actions.validators.get(action).ok_or_else(unknown)?;
+        let validator = &actions.offered.get(action).ok_or_else(unknown)?.validator;
         if arguments.values().any(|value| is_deeper_than(value, MAX_ACTION_NESTING)) {
             return Err(ActionDenial::Arguments(format!("they are nested deeper than {MAX_ACTION_NESTING} levels")));
         }
@@ -90,21 +102,21 @@ impl ActionRegistry {
     }
 }
 
-fn channel_validators(channel: &dyn Channel) -> HashMap<String, Validator> {
-    let mut validators = HashMap::new();
-    for action in channel.actions() {
-        match jsonschema::validator_for(&action.parameters) {
-            _ if action.name.is_empty() || action.name.len() > MAX_ACTION_NAME_LEN => {
+fn offered_actions(channel: &dyn Channel) -> BTreeMap<String, OfferedAction> {
+    let mut offered = BTreeMap::new();
+    for spec in channel.actions() {
+        match jsonschema::validator_for(&spec.parameters) {
+            _ if spec.name.is_empty() || spec.name.len() > MAX_ACTION_NAME_LEN => {
                 tracing::warn!(channel = %channel.name(), "skipping an action: its name is empty or too long");
             }
             Err(error) => {
-                let (channel, action) = (channel.name(), action.name);
+                let (channel, action) = (channel.name(), spec.name);
                 tracing::warn!(%channel, action, %error, "skipping an action: its schema is not valid");
             }
-            Ok(validator) => _ = validators.insert(action.name, validator),
+            Ok(validator) => _ = offered.insert(spec.name.clone(), OfferedAction { spec, validator }),
         }
     }
-    validators
+    offered
 }
 
 /// Replaces an answer that is too large or nested too deeply for the tape.

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use capstan_hooks::contracts::{Artifact, NewArtifact};
 use capstan_protocol::{ApiError, ApiErrorCode, ArtifactId, ArtifactOperation, ToolCall, ToolOutput};
-use capstan_tape::{EntryDraft, Fact, TapeEvent, blob_hash};
+use capstan_tape::{EntryDraft, Fact, MarkedBlob, TapeEvent, blob_hash};
 use serde_json::json;
 
 use crate::api_error::unauthorized_error;
@@ -26,26 +26,27 @@ pub(crate) fn store_artifact(run: &Run, name: String, media_type: String, conten
     let content = BASE64
         .decode(content)
         .map_err(|_| ApiError::new(ApiErrorCode::InvalidArgument, "the content of an artifact is not base64"))?;
-    let new = NewArtifact { name, media_type, content };
+    add_artifact(run, NewArtifact { name, media_type, content }).map(drop)
+}
+
+/// Adds an artifact to the run, within its quota. It is durable with the next commit.
+pub(crate) fn add_artifact(run: &Run, new: NewArtifact) -> Result<Artifact, ApiError> {
     check_artifact(&new)?;
-    let (_, fact, entry) = build_artifact(run, run.next_artifact_id(), new);
+    run.artifact_quota.reserve(new.content.len() as u64)?;
+    let (artifact, fact, entry) = build_artifact(run, run.next_artifact_id(), new);
     run.append_atomic(vec![fact], vec![entry], None);
-    Ok(())
+    Ok(artifact)
 }
 
 /// Builds an artifact of this run: the artifact, the fact that stores its content, and the entry that records it.
-pub(crate) fn build_artifact(run: &Run, id: ArtifactId, new: NewArtifact) -> (Artifact, Fact, EntryDraft) {
+fn build_artifact(run: &Run, id: ArtifactId, new: NewArtifact) -> (Artifact, Fact, EntryDraft) {
     let content = run.environment.options.secret_masker.mask_bytes(new.content);
-    let artifact = Artifact {
-        id,
-        name: new.name,
-        media_type: new.media_type,
-        bytes: content.len() as u64,
-        hash: blob_hash(&content),
-    };
-    let fact = Fact::PutBlob { hash: artifact.hash.clone(), bytes: content.into() };
+    let (bytes, hash) = (content.len() as u64, blob_hash(&content));
+    let blob = MarkedBlob::new(content);
+    let NewArtifact { name, media_type, .. } = new;
+    let artifact = Artifact { id, name, media_type, bytes, hash, content_blob: Some(blob.hash.clone()) };
     let entry = TapeEvent::ArtifactCreated(artifact.clone()).into();
-    (artifact, fact, entry)
+    (artifact, blob.into_fact(), entry)
 }
 
 /// Writes the result of a call and returns the output for the model. A text that is too long for the conversation
@@ -73,7 +74,7 @@ pub(crate) fn append_tool_result(
 }
 
 /// Rejects an artifact that is too large or whose name is not a plain file name.
-pub(crate) fn check_artifact(new: &NewArtifact) -> Result<(), ApiError> {
+fn check_artifact(new: &NewArtifact) -> Result<(), ApiError> {
     if new.content.len() > MAX_ARTIFACT_BYTES {
         let message = format!("an artifact has at most {MAX_ARTIFACT_BYTES} bytes");
         return Err(ApiError::new(ApiErrorCode::PayloadTooLarge, message));

@@ -8,13 +8,15 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use capstan_hooks::contracts::{ChildRunCall, ChildRunOutcome, RunApi};
+use capstan_hooks::contracts::{ChildRunCall, ChildRunOutcome, ChildSession, RunApi};
 use capstan_protocol::{
-    AdapterContext, AllowList, ApiError, ApiErrorCode, Content, EventInput, HistoryHandles, JsonObject, RunContext,
-    RunId, RunResources, RuntimeContext, StreamEvent, TapeName, ToolCall, ToolOutput, Usage, parse_command_line,
+    AdapterContext, AllowList, ApiError, ApiErrorCode, Content, EntryId, EventInput, HistoryHandles, JsonObject,
+    RunContext, RunId, RunResources, RuntimeContext, StreamEvent, TapeName, ToolCall, ToolOutput, Usage,
+    parse_command_line,
 };
 use capstan_tape::{
-    EntryDraft, EntryKind, Fact, ForkState, RunRecord, RunStatus, Store, StoreError, TapeRepository, merge_drafts,
+    EntryDraft, EntryKind, EntryOrder, Fact, ForkState, RunRecord, RunStatus, Store, StoreError, TapeRepository,
+    TapeSlice, merge_drafts,
 };
 use capstan_turn::TurnError;
 use futures::future::BoxFuture;
@@ -161,9 +163,7 @@ async fn open_child(
     timeout: Duration,
 ) -> Result<(Arc<Run>, mpsc::Receiver<StreamEvent>), ApiError> {
     let environment = &parent.environment;
-    parent.journal.flush().await.map_err(|error| store_api_error(&error))?;
-    let record = environment.tapes.record(parent.journal.tape()).await.map_err(|error| store_api_error(&error))?;
-    let position = record.map(|record| record.head).unwrap_or_default();
+    let position = fork_position(parent, call.session).await.map_err(|error| store_api_error(&error))?;
     let run_id = RunId::generate();
     let fork = TapeName::parse(format!("{}__{run_id}", parent.journal.tape()))
         .map_err(|error| ApiError::new(ApiErrorCode::RuntimeError, error.to_string()))?;
@@ -191,6 +191,7 @@ async fn open_child(
         depth: parent.depth + 1,
         progress: Mutex::default(),
         call_limiter: CallLimiter::new(environment.options.limits.api, timeout),
+        artifact_quota: parent.artifact_quota.clone(),
         timeout,
     });
     child.journal.push(Fact::ForkTape { fork: fork.clone(), parent: parent.journal.tape().clone(), position });
@@ -213,10 +214,11 @@ async fn open_child(
         bypasses_host: !child.runner.descriptor.capabilities.effects_through_host,
         cancel_requested: false,
     })));
-    let state =
-        JsonObject::from_iter([("owner".to_owned(), json!("agent")), ("parent_run".to_owned(), json!(parent.id()))]);
-    for entry in EntryDraft::handoff(CHILD_ANCHOR, &state) {
-        child.append(entry);
+    if call.session == ChildSession::Temp {
+        let (owner, parent_run) = (("owner".to_owned(), json!("agent")), ("parent_run".to_owned(), json!(parent.id())));
+        for entry in EntryDraft::handoff(CHILD_ANCHOR, &JsonObject::from_iter([owner, parent_run])) {
+            child.append(entry);
+        }
     }
     child.ingest_prompt();
     child.journal.start_run(&run_id);
@@ -227,6 +229,29 @@ async fn open_child(
         return Err(store_api_error(&error));
     }
     Ok((child, from_api))
+}
+
+/// Last entry that the fork of a child shares with the tape of its parent: the newest one or, for a child that continues the
+/// conversation, the one before the open step, whose calls have no results yet.
+async fn fork_position(parent: &Run, session: ChildSession) -> Result<EntryId, StoreError> {
+    if session == ChildSession::Inherit {
+        parent.ingest_message();
+    }
+    parent.journal.flush().await?;
+    let (tapes, tape) = (&parent.environment.tapes, parent.journal.tape());
+    if session == ChildSession::Inherit && parent.is_step_open() {
+        let newest_call = TapeSlice {
+            kinds: vec![EntryKind::ToolCall],
+            order: EntryOrder::NewestFirst,
+            limit: Some(1),
+            ..TapeSlice::default()
+        };
+        let step = tapes.read(tape, &newest_call).await?.pop();
+        if let Some(step) = step.filter(|step| step.run_id() == Some(parent.id().as_str())) {
+            return Ok(EntryId(step.id.0.saturating_sub(1)));
+        }
+    }
+    Ok(tapes.record(tape).await?.map(|record| record.head).unwrap_or_default())
 }
 
 fn child_context(

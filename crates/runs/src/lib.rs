@@ -5,7 +5,8 @@
 //! only, and every call is checked against the grant. A run writes through the [`Journal`] of its turn.
 //!
 //! [`RunEnvironment`] holds everything that runs share: hooks, tools, models, runners, knowledge. [`state_admin`] is
-//! for operators who inspect or change the stored state of runners.
+//! for operators who inspect or change the stored state of runners, [`artifact_admin`] for those who inspect or remove
+//! artifacts.
 //!
 //! The crate knows neither sessions nor delivery: a turn passes itself to the orchestrator as an [`ActiveTurn`].
 
@@ -16,7 +17,9 @@ mod active_turn;
 mod api;
 mod api_error;
 mod api_limits;
+pub mod artifact_admin;
 mod artifacts;
+mod attachments;
 mod cancel_grace;
 mod cancel_watcher;
 mod child_run;

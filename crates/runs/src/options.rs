@@ -45,6 +45,8 @@ pub struct RunLimits {
     pub max_steps: u32,
     /// Maximum number of tokens of a run, including its child runs.
     pub max_run_tokens: Option<u64>,
+    /// Maximum size of the artifacts that a run and its child runs create, together, in bytes.
+    pub max_artifact_bytes: u64,
     /// Limits of calls to the run API.
     pub api: ApiLimits,
     /// Limits of results.
@@ -59,6 +61,7 @@ impl Default for RunLimits {
             spill_bytes: 32 * 1024,
             max_steps: 50,
             max_run_tokens: None,
+            max_artifact_bytes: 256 << 20,
             api: ApiLimits::default(),
             results: ResultLimits::default(),
         }

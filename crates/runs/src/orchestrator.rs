@@ -24,9 +24,10 @@ use crate::active_turn::ActiveTurn;
 use crate::environment::RunEnvironment;
 use crate::journal::Journal;
 use crate::results::{self, next_event, runner_stream};
+use crate::run::artifact_quota::ArtifactQuota;
 use crate::run::call_limiter::CallLimiter;
 use crate::run::{MAX_QUEUED_STREAM_EVENTS, Run, TerminalResult, open_calls};
-use crate::{actions, api, cancel_grace, child_run, plugin_runner, state};
+use crate::{actions, api, attachments, cancel_grace, child_run, plugin_runner, state};
 
 /// Delay after which a run that has written nothing yet is recorded, so that it can be found and cancelled.
 const RUN_RECORD_DELAY: Duration = Duration::from_secs(1);
@@ -211,9 +212,11 @@ impl Orchestrator {
             depth: 0,
             progress: Mutex::default(),
             call_limiter: CallLimiter::new(limits.api, timeout),
+            artifact_quota: ArtifactQuota::new(limits.max_artifact_bytes),
             timeout,
         };
         run.context.state = state::state_snapshot(&run).await?;
+        run.context.attachments = attachments::served_attachments(&run, &input.inbound.input).await?;
         Ok((Arc::new(run), active_guard))
     }
 
@@ -250,7 +253,12 @@ impl Orchestrator {
         let timeout = i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX);
         RunContext {
             run_id: RunId::generate(),
-            trigger: RunTrigger { kind: event.event_type.clone(), binding_id: binding.binding_id.clone() },
+            trigger: RunTrigger {
+                kind: event.event_type.clone(),
+                binding_id: binding.binding_id.clone(),
+                origin: Some(turn.origin),
+                accepted_at: input.inbound.accepted_at(),
+            },
             conversation: ConversationContext {
                 session_id: input.session.clone(),
                 conversation_id: event.conversation_id.clone(),
@@ -260,6 +268,7 @@ impl Orchestrator {
             actor: event.actor.clone(),
             subject: event.subject.clone(),
             input: event.input.clone(),
+            attachments: Vec::new(),
             delivery: event.delivery.clone(),
             resources,
             context: HistoryHandles { tape: turn.journal.tape().clone() },
@@ -270,6 +279,7 @@ impl Orchestrator {
                 started_at: now,
                 deadline: Some(now.plus_millis(timeout)),
                 max_steps: None,
+                version: Some(env!("CARGO_PKG_VERSION").to_owned()),
             },
             config: binding.runner_config.clone(),
             adapter: AdapterContext { prompt: may_read_prompt.then(|| input.prompt.0.as_ref().clone()) },
@@ -322,7 +332,11 @@ impl Orchestrator {
             }
             // The results of a cancelled run are recorded and sent to no channel.
             if !run.progress().is_in_grace {
-                events.emit(&event).await;
+                match &event {
+                    StreamEvent::Text { delta } if !run.streams_deltas() => events.withhold(delta),
+                    StreamEvent::Reasoning { .. } if !run.streams_deltas() => {}
+                    event => events.emit(event).await,
+                }
             }
             if is_plugin_run && run.progress().terminal.is_some() {
                 break;
@@ -337,6 +351,12 @@ impl Orchestrator {
         if !is_unreported {
             let is_silent = matches!(terminal, Some(TerminalResult::Completed { silent: true }));
             let text = if is_silent { String::new() } else { run.output() };
+            if !is_silent && !has_failed && !run.streams_deltas() && !text.is_empty() {
+                events.emit(&StreamEvent::text(text.clone())).await;
+            }
+            if is_silent {
+                warn_about_streamed_text(run);
+            }
             events.emit(&StreamEvent::Final { text, ok: !has_failed }).await;
         }
         match terminal {
@@ -365,6 +385,17 @@ impl Orchestrator {
             ended_at: self.environment.options.clock.now(),
         });
         usage
+    }
+}
+
+/// Logs that a run ended silent whose text was streamed: a channel may have shown it.
+fn warn_about_streamed_text(run: &Run) {
+    if run.streams_deltas() && !run.output().is_empty() {
+        let (run_id, runner) = (run.id(), &run.runner.descriptor.id);
+        tracing::warn!(
+            %run_id, %runner,
+            "a run ended silent after it streamed a text: a runner that may stay silent must not declare the capability `streaming`"
+        );
     }
 }
 

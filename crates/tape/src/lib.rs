@@ -28,6 +28,7 @@ mod events;
 mod fork;
 mod incremental_window;
 mod key_value;
+mod marked_blob;
 mod memory;
 mod naming;
 mod nesting_limit;
@@ -60,15 +61,16 @@ pub use entry_kind::EntryKind;
 pub use error::StoreError;
 pub use event_log::EventLogRow;
 pub use events::{
-    ActionDenier, ActionEnd, ActionEndRecord, ActionRefusal, ActionStart, ApiRefusal, BindingChange, ChildActions,
-    CommandEnd, CommandStart, CommandStatus, DispatchVote, DroppedResult, EventAcceptance, HandoffNotice, LoopStart,
-    LoopStepEnd, LoopStepStart, LoopStepStatus, ModelCallEnd, ModelCallRecord, ModelCallStatus, NamespaceClearing,
-    NamespaceEdit, OutboundDispatch, ResultAnomalies, StateChange, StateKeyChange, StateKeyEdit, StateKeyRemoval,
-    StorageChange, StoredBinding, TapeEvent, TapeEventKind,
+    ActionDenier, ActionEnd, ActionEndRecord, ActionRefusal, ActionStart, ApiRefusal, ArtifactRemoval, BindingChange,
+    ChildActions, CommandEnd, CommandStart, CommandStatus, DispatchVote, DroppedResult, EventAcceptance, HandoffNotice,
+    LoopStart, LoopStepEnd, LoopStepStart, LoopStepStatus, ModelCallEnd, ModelCallRecord, ModelCallStatus,
+    NamespaceClearing, NamespaceEdit, OutboundDispatch, ResultAnomalies, StateChange, StateKeyChange, StateKeyEdit,
+    StateKeyRemoval, StorageChange, StoredBinding, TapeEvent, TapeEventKind,
 };
 pub use fork::merge_drafts;
 pub use incremental_window::IncrementalWindow;
 pub use key_value::{KeyValueRecord, NamespaceRecord, QuotaUpdate};
+pub use marked_blob::MarkedBlob;
 pub use memory::{MemoryStore, MemoryTapeStore};
 pub use naming::{TapeAddress, blob_hash, fork_of_session, fork_session, tape_name};
 pub use nesting_limit::{MAX_NESTING_DEPTH, is_deeper_than};

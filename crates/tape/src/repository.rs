@@ -12,14 +12,14 @@ mod queries;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use capstan_protocol::{EntryId, TapeName};
+use capstan_protocol::{Artifact, EntryId, TapeName};
 
 use crate::fork::{has_open_call, merge_drafts};
 use crate::naming::{fork_of_session, tape_name};
 use crate::{
     Batch, BatchPrecondition, ChainHash, ChainHead, CommitDurability, CommitReceipt, Entry, EntryDraft, EntryGap,
-    EntryKind, EntryOrder, Fact, ForkPoint, ForkState, IncrementalWindow, IntegrityProblem, NewTape, Store, StoreError,
-    TapeAddress, TapeRecord, TapeSlice, TapeStore, TextSearch,
+    EntryKind, EntryOrder, Fact, ForkPoint, ForkState, IncrementalWindow, IntegrityProblem, MarkedBlob, NewTape, Store,
+    StoreError, TapeAddress, TapeRecord, TapeSlice, TapeStore, TextSearch,
 };
 
 /// Entries that the default view reads.
@@ -315,6 +315,14 @@ impl TapeRepository {
     pub async fn read_any_generation(&self, tape: &TapeName, slice: &TapeSlice) -> Result<Vec<Entry>, StoreError> {
         let Some(record) = self.record(tape).await? else { return Ok(Vec::new()) };
         self.read_with_ancestors(record, slice, None).await
+    }
+
+    /// Content of an artifact; `None` if it is not stored here, or was removed.
+    pub async fn artifact_content(&self, artifact: &Artifact) -> Result<Option<Vec<u8>>, StoreError> {
+        match &artifact.content_blob {
+            Some(marked) => Ok(self.store().blob(marked).await?.map(MarkedBlob::strip_mark)),
+            None => self.store().blob(&artifact.hash).await,
+        }
     }
 
     /// Entries of a tape and its ancestors: a slice, or the matches of a search in it.

@@ -40,6 +40,9 @@ pub struct StageInput {
 pub trait StageEventSink: Send + Sync {
     /// Receives the next event.
     async fn emit(&self, event: &StreamEvent);
+
+    /// Receives text that belongs to the output so far and is not shown yet, because the run may still end silent.
+    fn withhold(&self, _text: &str) {}
 }
 
 /// Report of a finished model stage.

@@ -346,6 +346,10 @@ impl StageEventSink for StageEventRelay<'_> {
             self.target.emit(&event).await;
         }
     }
+
+    fn withhold(&self, text: &str) {
+        self.text.lock().unwrap_or_else(PoisonError::into_inner).push_str(text);
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Rendering of messages and platform events for the model.
 
 use capstan_hooks::InboundEvent;
-use capstan_protocol::{ActorRef, Content, ContentPart, Event, ImageUrl, KnownPart, Timestamp};
+use capstan_protocol::{ActorRef, ArtifactId, Content, ContentPart, Event, ImageUrl, InlineFile, KnownPart, Timestamp};
 
 use serde_json::Value;
 
@@ -48,12 +48,16 @@ pub(crate) fn can_request_skills(event: &Event) -> bool {
 /// of several senders, each has its own, so that no text is taken for that of another person.
 pub(crate) fn render_prompt(message: &InboundEvent, skills: &SkillCatalog, has_header: bool) -> Content {
     let mut requested = requested_skills(message.input.plain_text(), skills);
+    let events = match message.combined_events() {
+        [] => std::slice::from_ref(message),
+        events => events,
+    };
     if !has_header {
-        return render_message(message, &requested, HeaderMode::Omit);
+        return name_files(render_message(message, &requested, HeaderMode::Omit), events);
     }
     let sections: Vec<&[InboundEvent]> = message.combined_events().chunk_by(has_same_header).collect();
     if sections.len() < 2 {
-        return render_message(message, &requested, HeaderMode::Include(received_at(message)));
+        return name_files(render_message(message, &requested, HeaderMode::Include(received_at(message))), events);
     }
     let render_section = |section: &[InboundEvent]| {
         let last = section.last()?;
@@ -62,7 +66,7 @@ pub(crate) fn render_prompt(message: &InboundEvent, skills: &SkillCatalog, has_h
         let named = requested_skills(event.input.plain_text(), skills);
         let of_section: Vec<_> =
             requested.extract_if(.., |skill| named.iter().any(|one| one.name == skill.name)).collect();
-        Some(render_message(&event, &of_section, HeaderMode::Include(received_at(last))))
+        Some(name_files(render_message(&event, &of_section, HeaderMode::Include(received_at(last))), section))
     };
     let sections: Vec<Content> = sections.into_iter().filter_map(render_section).collect();
     if sections.iter().any(|section| matches!(section, Content::Parts(_))) {
@@ -117,6 +121,30 @@ fn render_message(event: &Event, skills: &[&Skill], header: HeaderMode) -> Conte
     }
     let text = std::iter::once(ContentPart::from_text(text));
     Content::Parts(text.chain(event.input.contents.iter().map(to_model_part)).collect())
+}
+
+/// Names the files of a message as artifacts, so that a model whose provider does not send them can read them. Images are
+/// not named: models see them.
+fn name_files(prompt: Content, events: &[InboundEvent]) -> Content {
+    let Content::Parts(mut parts) = prompt else { return prompt };
+    let lines: Vec<ContentPart> =
+        events.iter().filter(|event| event.command_line().is_none()).flat_map(describe_files).collect();
+    let after_text = parts.len().min(1);
+    parts.splice(after_text..after_text, lines);
+    Content::Parts(parts)
+}
+
+/// Lines that name the files of an event.
+fn describe_files(event: &InboundEvent) -> Vec<ContentPart> {
+    let Some(entry) = event.entry() else { return Vec::new() };
+    let files = event.input.contents.iter().enumerate().filter(|(_, part)| part_image(part).is_none());
+    let lines = files.filter_map(|(position, part)| {
+        let InlineFile { name, media_type, content } = part.inline_file()?;
+        let (name, media_type, bytes) = (display_name(&name), display_name(&media_type), content.len());
+        let id = ArtifactId::of_attachment(entry, position);
+        Some(ContentPart::from_text(format!("[attached file {name} ({media_type}, {bytes} bytes) is artifact {id}]")))
+    });
+    lines.collect()
 }
 
 /// Converts an attachment. An image that no provider accepts would be part of every later request and make each of them

@@ -88,6 +88,10 @@ impl SystemPromptBuilder {
         bytes.truncate(usize::try_from(MAX_INSTRUCTIONS_BYTES).unwrap_or(usize::MAX));
         let mut text = String::from_utf8_lossy(&bytes).into_owned();
         self.skill_dirs.rules.secrets.mask_fragment(&mut text);
+        if is_truncated {
+            let size = MAX_INSTRUCTIONS_BYTES / 1024;
+            self.warn_once(&format!("workspace instructions in {INSTRUCTIONS_FILE} are cut off after {size} KiB"));
+        }
         let notice = if is_truncated { "\n[truncated; use fs_read for the rest]" } else { "" };
         let text = text.trim();
         (!text.is_empty()).then(|| format!("Workspace instructions from {INSTRUCTIONS_FILE}:\n\n{text}{notice}"))
@@ -142,6 +146,7 @@ mod tests {
 
     use capstan_hooks::TurnState;
     use capstan_protocol::ToolSpec;
+    use capstan_testing::LogRecorder;
 
     use super::{SystemPromptBuilder, append_tools};
     use crate::InstructionRules;
@@ -166,6 +171,18 @@ mod tests {
         let after = system.build(&workspace_state(workspace.path()));
         assert!(after.contains("from AGENTS.md:\n\nSpeak softly.\n\nSkills are"), "{after}");
         assert_eq!(after, system.build(&workspace_state(workspace.path())), "identical bytes");
+    }
+
+    #[test]
+    fn a06_instructions_that_are_cut_off_are_reported_once() {
+        let (log, _guard) = LogRecorder::install();
+        let workspace = tempfile::tempdir().unwrap();
+        std::fs::write(workspace.path().join("AGENTS.md"), "x".repeat(100_000)).unwrap();
+        let system = SystemPromptBuilder::new(trusting_dirs());
+        for _ in 0..2 {
+            system.build(&workspace_state(workspace.path()));
+        }
+        assert_eq!(log.lines_with("AGENTS.md are cut off after 64 KiB").len(), 1);
     }
 
     #[test]

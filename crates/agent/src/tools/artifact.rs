@@ -1,4 +1,4 @@
-//! `artifact.read`: reads a stored output that was too long for the conversation, part by part.
+//! `artifact.read`: reads a stored output that was too long for the conversation, or an attached file, part by part.
 
 use capstan_hooks::contracts::{FnTool, ToolContext};
 use capstan_protocol::{ArtifactId, ToolOutput};
@@ -15,7 +15,7 @@ const MAX_ARTIFACT_PART_BYTES: u64 = 24 * 1024;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ArtifactReadArgs {
-    /// Artifact id, as named in the preview.
+    /// Artifact id, as named in the preview or the message.
     artifact: String,
     /// Start offset in bytes.
     #[serde(default)]
@@ -25,7 +25,8 @@ struct ArtifactReadArgs {
 }
 
 pub(super) fn read() -> FnTool {
-    let description = "Shows part of an artifact, such as a tool result that was too long to be shown in full.";
+    let description =
+        "Shows part of an artifact, such as a tool result that was too long to be shown in full, or an attached file.";
     let read =
         typed_tool("artifact.read", description, |arguments: ArtifactReadArgs, context: ToolContext| async move {
             let id = ArtifactId::new(arguments.artifact);

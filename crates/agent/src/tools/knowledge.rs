@@ -39,7 +39,7 @@ pub(super) fn search() -> FnTool {
                 None => only_base(&context).await?,
             };
             let limit = limit.unwrap_or(DEFAULT_PASSAGES).clamp(1, MAX_PASSAGES);
-            let call = RetrieveCall { base, question: query.clone(), cursor, limit };
+            let call = RetrieveCall { base, question: query.clone(), cursor, limit, ..RetrieveCall::default() };
             let page = context.api.knowledge.retrieve(call).await.map_err(to_tool_error)?;
             Ok(ToolOutput::ok(render_passages(&query, &page)))
         },

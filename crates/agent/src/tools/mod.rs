@@ -42,7 +42,7 @@ pub struct ToolOptions {
 /// Creates all built-in tools.
 pub(crate) fn built_in_tools(options: &ToolOptions, skills: &SkillDirs) -> Vec<Arc<dyn Tool>> {
     let files = || options.files.clone();
-    let changes = fs::change_slots();
+    let (changes, tape_reads) = (fs::change_slots(), tape::read_slots());
     let jobs = bash::JobRegistry::new(options.environment.clone()).with_file_limit(options.command_file_limit);
     let jobs = Arc::new(jobs);
     let tape = |tape| PermissionSet { tape, ..PermissionSet::none() };
@@ -61,9 +61,9 @@ pub(crate) fn built_in_tools(options: &ToolOptions, skills: &SkillDirs) -> Vec<A
         Arc::new(fs::edit(files(), &changes).with_trusted_origin()),
         Arc::new(web::fetch(options.web.clone()).with_read_only()),
         Arc::new(tape::info().with_read_only().with_permissions(tape(TapeAccess::Read))),
-        Arc::new(tape::search().with_read_only().with_permissions(tape(TapeAccess::Read))),
+        Arc::new(tape::search(&tape_reads).with_read_only().with_permissions(tape(TapeAccess::Read))),
         Arc::new(tape::handoff().with_permissions(tape(TapeAccess::Write))),
-        Arc::new(tape::anchors().with_read_only().with_permissions(tape(TapeAccess::Read))),
+        Arc::new(tape::anchors(&tape_reads).with_read_only().with_permissions(tape(TapeAccess::Read))),
         Arc::new(tape::reset().with_command_only().with_permissions(tape(TapeAccess::Write))),
         Arc::new(artifact::read().with_permissions(artifacts)),
         Arc::new(knowledge::search().with_permissions(knowledge)),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use capstan_hooks::contracts::{ChildRunCall, FnTool, ToolContext, ToolEffect, ToolError};
+use capstan_hooks::contracts::{ChildRunCall, ChildSession, FnTool, ToolContext, ToolEffect, ToolError};
 use capstan_protocol::{AllowList, ModelId, ToolOutput};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -12,8 +12,10 @@ use super::typed_tool::{to_tool_error, typed_tool};
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SubagentArgs {
-    /// Task with all necessary context: the subagent sees nothing of this conversation.
+    /// Task with all necessary context: by default the subagent sees nothing of this conversation.
     prompt: String,
+    /// Context of the subagent besides its task: none (`temp`, the default), or this conversation (`inherit`).
+    session: Option<SubagentSession>,
     /// Tools the subagent may call, such as `fs.read`; all of yours by default.
     tools: Option<Vec<String>>,
     /// Model of the subagent, as provider:name; yours by default.
@@ -28,6 +30,22 @@ struct SubagentArgs {
     merge_back: Option<bool>,
 }
 
+#[derive(Deserialize, JsonSchema, Clone, Copy)]
+#[serde(rename_all = "snake_case")]
+enum SubagentSession {
+    Temp,
+    Inherit,
+}
+
+impl From<SubagentSession> for ChildSession {
+    fn from(session: SubagentSession) -> Self {
+        match session {
+            SubagentSession::Temp => Self::Temp,
+            SubagentSession::Inherit => Self::Inherit,
+        }
+    }
+}
+
 pub(super) fn subagent() -> FnTool {
     let description = "Delegates a task to a subagent, which works on it with the same tools and a context of its own, and \
         returns its final answer. Several calls in one step run concurrently.";
@@ -35,6 +53,7 @@ pub(super) fn subagent() -> FnTool {
         let model = arguments.model.as_deref().map(str::parse::<ModelId>).transpose();
         let call = ChildRunCall {
             model: model.map_err(|error| ToolError::new(error.to_string()))?,
+            session: arguments.session.map(ChildSession::from).unwrap_or_default(),
             tools: arguments.tools.map_or(AllowList::All, AllowList::only),
             max_steps: arguments.max_steps,
             max_tokens: arguments.max_tokens,

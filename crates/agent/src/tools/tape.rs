@@ -7,17 +7,28 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::typed_tool::{NoArguments, to_tool_error, typed_tool};
+use super::work_slots::WorkSlots;
 
 /// Number of entries shown by a search by default.
 const DEFAULT_SEARCH_ENTRIES: usize = 10;
+/// Maximum number of entries shown, each of which is read as a whole.
+const MAX_SEARCH_ENTRIES: usize = 50;
 /// Number of anchors listed by default.
 const DEFAULT_LISTED_ANCHORS: usize = 20;
+/// Maximum number of searches and lists of anchors that a host makes for all sessions at the same time. Others wait, so that
+/// neither the memory nor the connections of the database are used up.
+const MAX_CONCURRENT_TAPE_READS: usize = 2;
 /// Beginnings of the names of anchors that the host adds itself.
 const RESERVED_ANCHOR_PREFIXES: [&str; 2] = ["session/", "auto_handoff/"];
 /// Maximum length of the name of an anchor.
 const MAX_ANCHOR_NAME_CHARS: usize = 200;
 /// Maximum length of an entry's excerpt in search results.
 const SEARCH_EXCERPT_CHARS: usize = 300;
+
+/// Slots for reading many entries of a tape, shared by the tools that do.
+pub(super) fn read_slots() -> WorkSlots {
+    WorkSlots::new(MAX_CONCURRENT_TAPE_READS)
+}
 
 pub(super) fn info() -> FnTool {
     typed_tool(
@@ -39,25 +50,36 @@ pub(super) fn info() -> FnTool {
 struct TapeSearchArgs {
     /// Words to search for; small typos are tolerated.
     query: String,
-    /// Maximum number of entries to show.
+    /// Maximum number of entries to show: 10 by default, at most 50.
     limit: Option<usize>,
 }
 
-pub(super) fn search() -> FnTool {
+pub(super) fn search(slots: &WorkSlots) -> FnTool {
     let description = "Searches this conversation's tape, including entries before the last anchor; newest first.";
-    typed_tool("tape.search", description, |arguments: TapeSearchArgs, context: ToolContext| async move {
-        let limit = arguments.limit.unwrap_or(DEFAULT_SEARCH_ENTRIES);
-        let entries = context.api.tape.search(&arguments.query, limit).await.map_err(to_tool_error)?;
-        if entries.is_empty() {
-            return Ok(ToolOutput::ok(format!("nothing found for {:?}", arguments.query)));
-        }
-        let line = |entry: &TapeEntry| {
-            let text = entry.payload.to_string();
-            let excerpt = context.secrets.first_chars(&text, SEARCH_EXCERPT_CHARS);
-            format!("#{} {} {}: {excerpt}", entry.id, entry.date, entry.kind)
-        };
-        Ok(ToolOutput::ok(entries.iter().map(line).collect::<Vec<_>>().join("\n")))
+    let slots = slots.clone();
+    typed_tool("tape.search", description, move |arguments: TapeSearchArgs, context: ToolContext| {
+        let slots = slots.clone();
+        async move { search_tape(&slots, arguments, context).await }
     })
+}
+
+async fn search_tape(
+    slots: &WorkSlots,
+    arguments: TapeSearchArgs,
+    context: ToolContext,
+) -> Result<ToolOutput, ToolError> {
+    let limit = arguments.limit.unwrap_or(DEFAULT_SEARCH_ENTRIES).min(MAX_SEARCH_ENTRIES);
+    let _slot = slots.acquire().await.map_err(ToolError::new)?;
+    let entries = context.api.tape.search(&arguments.query, limit).await.map_err(to_tool_error)?;
+    if entries.is_empty() {
+        return Ok(ToolOutput::ok(format!("nothing found for {:?}", arguments.query)));
+    }
+    let line = |entry: &TapeEntry| {
+        let text = entry.payload.to_string();
+        let excerpt = context.secrets.first_chars(&text, SEARCH_EXCERPT_CHARS);
+        format!("#{} {} {}: {excerpt}", entry.id, entry.date, entry.kind)
+    };
+    Ok(ToolOutput::ok(entries.iter().map(line).collect::<Vec<_>>().join("\n")))
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -108,18 +130,29 @@ struct TapeAnchorsArgs {
     limit: Option<usize>,
 }
 
-pub(super) fn anchors() -> FnTool {
+pub(super) fn anchors(slots: &WorkSlots) -> FnTool {
     let description = "Lists the anchors of this conversation's tape, newest first.";
-    typed_tool("tape.anchors", description, |arguments: TapeAnchorsArgs, context: ToolContext| async move {
-        let limit = arguments.limit.unwrap_or(DEFAULT_LISTED_ANCHORS);
-        let anchors = context.api.tape.anchors(limit).await.map_err(to_tool_error)?;
-        let line = |entry: &TapeEntry| {
-            let state = entry.payload.get("state").unwrap_or(&Value::Null);
-            format!("#{} {} {} {state}", entry.id, entry.date, entry.name().unwrap_or_default())
-        };
-        let lines: Vec<String> = anchors.iter().map(line).collect();
-        Ok(ToolOutput::ok(if lines.is_empty() { "no anchors".to_owned() } else { lines.join("\n") }))
+    let slots = slots.clone();
+    typed_tool("tape.anchors", description, move |arguments: TapeAnchorsArgs, context: ToolContext| {
+        let slots = slots.clone();
+        async move { list_anchors(&slots, arguments, context).await }
     })
+}
+
+async fn list_anchors(
+    slots: &WorkSlots,
+    arguments: TapeAnchorsArgs,
+    context: ToolContext,
+) -> Result<ToolOutput, ToolError> {
+    let _slot = slots.acquire().await.map_err(ToolError::new)?;
+    let limit = arguments.limit.unwrap_or(DEFAULT_LISTED_ANCHORS);
+    let anchors = context.api.tape.anchors(limit).await.map_err(to_tool_error)?;
+    let line = |entry: &TapeEntry| {
+        let state = entry.payload.get("state").unwrap_or(&Value::Null);
+        format!("#{} {} {} {state}", entry.id, entry.date, entry.name().unwrap_or_default())
+    };
+    let lines: Vec<String> = anchors.iter().map(line).collect();
+    Ok(ToolOutput::ok(if lines.is_empty() { "no anchors".to_owned() } else { lines.join("\n") }))
 }
 
 #[derive(Deserialize, JsonSchema)]

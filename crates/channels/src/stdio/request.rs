@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use capstan_protocol::{CodedError, Event, EventId, SessionId, Timestamp, truncate_chars};
+use capstan_protocol::{CodedError, Event, EventId, EventTime, SessionId, truncate_chars};
 use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -19,12 +19,13 @@ const MAX_REQUEST_ID_BYTES: usize = 4096;
 /// Maximum length of a line that is stored verbatim. A longer line is long because of its text, which the event contains.
 const MAX_RAW_LINE_BYTES: usize = 64 * 1024;
 /// Fields of a request.
-const REQUEST_FIELDS: &[&str] = &["id", "session", "text", "stream", "event_id", "event_time"];
+const REQUEST_FIELDS: &[&str] = &["id", "session", "text", "stream", "event_id", "event_time", "conversation_kind"];
 
 /// Description of a valid `event_time`. The last day of the last year is excluded, so that every time can be represented in
 /// every time zone.
-const EVENT_TIME_FORMAT: &str =
-    "a time such as 2026-11-15T20:57:42Z, from the year 0 and not after 9999-12-30T22:00:00Z";
+const EVENT_TIME_FORMAT: &str = "a time such as 2026-11-15T20:57:42Z, or seconds since the epoch, from the year 0 and not after 9999-12-30T22:00:00Z";
+/// Description of a valid `conversation_kind`.
+const CONVERSATION_KINDS: &str = "\"private\" or \"group\"";
 /// Detail for a string with an unpaired surrogate.
 const UNPAIRED_SURROGATE: &str = "it contains half of a surrogate pair (such as \\ud800), which is not a character";
 
@@ -161,7 +162,8 @@ impl<'a> RequestFields<'a> {
         }
         let stream = self.value("stream", "true or false")?.unwrap_or(false);
         let mut event = Event::message(StdioChannel::CHANNEL_NAME, session.as_str(), text);
-        event.event_time = self.value::<Timestamp>("event_time", EVENT_TIME_FORMAT)?;
+        event.event_time = self.value("event_time", EVENT_TIME_FORMAT)?.map(|EventTime(time)| time);
+        event.conversation_kind = self.value("conversation_kind", CONVERSATION_KINDS)?;
         if let Some(id) = self.name("event_id")? {
             event.event_id = EventId::new(id);
         }

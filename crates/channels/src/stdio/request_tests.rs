@@ -1,4 +1,4 @@
-use capstan_protocol::{Event, ExitClass};
+use capstan_protocol::{ConversationKind, Event, ExitClass};
 use serde_json::{Value, json};
 
 use super::LineRequest;
@@ -46,6 +46,15 @@ fn c06_event_id_and_time_are_kept_and_null_counts_as_absent() {
     let request = parse_line(r#"{"id":null,"session":"s","text":"t","event_id":null,"event_time":null,"stream":null}"#);
     assert!(!request.stream && request.id.is_none() && request.event.event_time.is_none());
     assert!(request.event.event_id.as_str().starts_with("evt-"));
+}
+
+#[test]
+fn g01_a_line_has_the_time_in_seconds_and_the_kind_of_its_conversation() {
+    let event = parse_line(r#"{"session":"s","text":"t","event_time":1763240262,"conversation_kind":"group"}"#).event;
+    assert_eq!(event.event_time, Some("2025-11-15T20:57:42Z".parse().unwrap()));
+    assert_eq!(event.conversation_kind, Some(ConversationKind::Group));
+    let absent = parse_line(r#"{"session":"s","text":"t","conversation_kind":null}"#).event;
+    assert_eq!(absent.conversation_kind, None);
 }
 
 #[test]
@@ -113,7 +122,9 @@ fn c06_invalid_field_value_is_refused() {
         r#""session":"s","text":"t","event_id":5"#,
         r#""session":"s","text":"t","event_id":"""#,
         r#""session":"s","text":"t","event_time":"yesterday""#,
-        r#""session":"s","text":"t","event_time":1763240262"#,
+        r#""session":"s","text":"t","event_time":1763240262000"#,
+        r#""session":"s","text":"t","event_time":1763240262.5"#,
+        r#""session":"s","text":"t","conversation_kind":"crowd""#,
         r#""session":"s","text":"t","event_time":"2026-11-15T20:57:42""#,
         r#""session":"s","text":"t","event_time":"2026-13-15T20:57:42Z""#,
     ] {

@@ -1,5 +1,6 @@
 //! The commands, a module each, and what they share.
 
+pub(crate) mod artifacts;
 pub(crate) mod bindings;
 pub(crate) mod chat;
 pub(crate) mod config;
@@ -34,7 +35,7 @@ use capstan_protocol::{Timestamp, escape_line, truncate_chars};
 use capstan_tape::TapeStore;
 
 use crate::CommandError;
-use crate::output::{print, print_json, print_json_lines, print_lines};
+use crate::output::{print, print_bytes, print_json, print_json_lines, print_lines};
 use context::parse_name;
 
 /// The command that starts a long-running host, as quoted in hints.

@@ -1,20 +1,24 @@
 //! `capstan trust` and `capstan untrust`, and the notice and question about an untrusted workspace.
 
 use std::fs::File;
-use std::io::{self, BufRead as _, IsTerminal as _};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use capstan_agent::WorkspaceTrust;
-use capstan_protocol::ErrorCode;
+use capstan_protocol::{ErrorCode, escape_line};
 use clap::Args;
 use rustix::fs::{FlockOperation, flock};
 use serde_json::json;
 
 use super::{CommandContext, WorkspaceFlag, print, print_json, print_lines, replace_control_chars};
 use crate::config::{
-    Config, ConfigSources, TRUST_FILE, TrustDecision, TrustRecord, instruction_files, write_private_file,
+    Config, ConfigSources, TRUST_FILE, TrustDecision, TrustRecord, check_home, instruction_files, write_private_file,
 };
-use crate::{CommandError, builder, home};
+use crate::{CommandError, attended_terminal, builder, home};
+
+/// Time to answer the question about a workspace. A terminal may have no person in front of it.
+const QUESTION_TIMEOUT: Duration = Duration::from_mins(1);
 
 #[derive(Args)]
 pub(crate) struct TrustArgs {
@@ -49,7 +53,7 @@ pub(crate) struct UntrustArgs {
 /// Changes or lists the trusted workspaces. Reads no configuration: that of the workspace may be what is not trusted.
 pub(crate) fn trust(arguments: TrustArgs) -> Result<(), CommandError> {
     if arguments.list {
-        let home = ConfigSources::from_process(Path::new("."))?.home;
+        let home = checked_home(Path::new("."))?;
         return list_trusted(&TrustRecord::load(&home)?, arguments.json);
     }
     let dir = choose_dir(arguments.dir, arguments.workspace)?;
@@ -57,7 +61,7 @@ pub(crate) fn trust(arguments: TrustArgs) -> Result<(), CommandError> {
         return remove_trust(dir.as_deref(), arguments.json);
     }
     let workspace = builder::resolve_workspace(dir.as_deref())?;
-    let home = ConfigSources::from_process(&workspace)?.home;
+    let home = checked_home(&workspace)?;
     update_record(&home, |record| record.trust(workspace.clone()))?;
     print_decision(&workspace, true, arguments.json)
 }
@@ -66,6 +70,13 @@ pub(crate) fn trust(arguments: TrustArgs) -> Result<(), CommandError> {
 pub(crate) fn untrust(arguments: UntrustArgs) -> Result<(), CommandError> {
     let dir = choose_dir(arguments.dir, arguments.workspace)?;
     remove_trust(dir.as_deref(), arguments.json)
+}
+
+/// Home of this process, unless another user controls it.
+fn checked_home(workspace: &Path) -> Result<PathBuf, CommandError> {
+    let home = ConfigSources::from_process(workspace)?.home;
+    check_home(&home)?;
+    Ok(home)
 }
 
 /// Directory that a command names, as its argument or with `--workspace`. Both together are refused: clap does not detect the
@@ -83,7 +94,7 @@ fn remove_trust(dir: Option<&Path>, json: bool) -> Result<(), CommandError> {
     let dir = dir.unwrap_or(Path::new("."));
     let workspace = dir.canonicalize().or_else(|_| std::path::absolute(dir));
     let workspace = workspace.map_err(|error| CommandError::workspace_error(dir, &error.to_string()))?;
-    let home = ConfigSources::from_process(&workspace)?.home;
+    let home = checked_home(&workspace)?;
     update_record(&home, |record| record.forget(&workspace))?;
     print_decision(&workspace, false, json)
 }
@@ -133,20 +144,18 @@ pub(super) enum TrustQuestion {
 /// Reports that the instructions and skills of an untrusted workspace are not used. At a terminal the user is asked, once.
 pub(super) fn settle_trust(context: &mut CommandContext<'_>, question: TrustQuestion) -> Result<(), CommandError> {
     let Some(notice) = untrusted_notice(&context.config, &context.workspace) else { return Ok(()) };
-    let can_ask = question == TrustQuestion::Ask && io::stdin().is_terminal() && io::stderr().is_terminal();
+    let can_ask = question == TrustQuestion::Ask && attended_terminal::is_attended();
     if !can_ask || context.config.trust == TrustDecision::Declined {
         stderr_line!("note: {notice}");
         return Ok(());
     }
     let files = instruction_files(&context.workspace).join(" and ");
-    stderr_line!("The workspace {} has {files}.", context.workspace.display());
+    stderr_line!("The workspace {} has {files}.", escape_line(&context.workspace.display().to_string()));
     stderr_line!(
         "In a trusted workspace they steer the agent, and capstan.toml may set every key. The agent acts as you."
     );
     stderr_prompt!("Trust it? [y/N] ");
-    let mut answer = String::new();
-    // Without an answer the workspace stays untrusted.
-    let _unread = io::stdin().lock().read_line(&mut answer);
+    let answer = attended_terminal::read_answer(QUESTION_TIMEOUT);
     let workspace = context.workspace.clone();
     if matches!(answer.trim(), "y" | "Y" | "yes") {
         update_record(&context.config.home, |record| record.trust(workspace))?;
@@ -154,7 +163,10 @@ pub(super) fn settle_trust(context: &mut CommandContext<'_>, question: TrustQues
         context.config.tools.skills.rules.trust = WorkspaceTrust::Trusted;
         return Ok(());
     }
-    if !answer.is_empty() {
+    if answer.is_empty() {
+        // The line of the question has no end yet. The workspace stays untrusted, and the question may be asked again.
+        stderr_line!("");
+    } else {
         update_record(&context.config.home, |record| record.decline(workspace))?;
     }
     stderr_line!("note: {notice}");
@@ -173,6 +185,10 @@ pub(crate) fn untrusted_notice(config: &Config, workspace: &Path) -> Option<Stri
     }
     let (files, dir) = (files.join(" and "), workspace.display().to_string());
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@".contains(c);
-    let dir = if dir.chars().all(is_plain) { dir } else { format!("'{}'", dir.replace('\'', "'\\''")) };
-    Some(format!("the workspace is not trusted, so its {files} are not used; to trust it: capstan trust {dir}"))
+    let command = match escape_line(&dir) {
+        shown if shown != dir => format!("capstan trust, in the directory {shown}"),
+        _ if dir.chars().all(is_plain) => format!("capstan trust {dir}"),
+        _ => format!("capstan trust '{}'", dir.replace('\'', "'\\''")),
+    };
+    Some(format!("the workspace is not trusted, so its {files} are not used; to trust it: {command}"))
 }

@@ -58,6 +58,35 @@ pub(super) fn intakes(layers: &ConfigLayers) -> Result<BTreeMap<ChannelName, Int
     channels.into_iter().map(intake).collect()
 }
 
+/// Rejects settings of an untrusted workspace that keep messages from the agent: waits that the user has not set, or longer
+/// ones, and the admission that drops messages.
+pub(super) fn check_workspace_rules(layers: &ConfigLayers) -> Result<(), ConfigError> {
+    for setting in layers.table_settings(&CHANNEL_TABLE) {
+        let (name, channel) = (setting.to_string(), &setting.item);
+        let Some(set) = layers.workspace_value(&name) else { continue };
+        let (user_value, is_key) =
+            (layers.user_value(&name), |key: &str| name == CHANNEL_TABLE.setting_name(channel, key));
+        if is_key(ADMISSION_FIELD) {
+            let drops = |value: &str| AdmissionMode::parse(value) == Some(AdmissionMode::Drop);
+            if drops(set.value) && !user_value.is_some_and(drops) {
+                return Err(ConfigError::Untrusted { key: name, origin: set.origin.to_string() });
+            }
+            continue;
+        }
+        let seconds = |value: &str| value.parse::<f64>().ok();
+        let max_wait = || {
+            let quiet = seconds(layers.user_value(&CHANNEL_TABLE.setting_name(channel, DEBOUNCE_FIELD))?)?;
+            is_key(MAX_WAIT_FIELD).then_some(quiet * f64::from(DEFAULT_MAX_WAIT_FACTOR))
+        };
+        let limit = user_value.and_then(seconds).or_else(max_wait).unwrap_or_default();
+        // A value that is not a number fails when it is parsed.
+        if seconds(set.value).is_some_and(|value| value > limit) {
+            return Err(set.raised_error(limit.to_string()));
+        }
+    }
+    Ok(())
+}
+
 /// Describes settings of unknown channels, one line per channel, with a suggestion.
 pub(super) fn describe_unprovided(layers: &ConfigLayers, known: &[ChannelName]) -> Vec<String> {
     let mut lines = BTreeMap::new();

@@ -2,6 +2,8 @@
 
 use WorkspaceRule::{Forbidden, LowerOnly};
 
+use crate::open_files::DEFAULT_ACTIVE_TURNS;
+
 /// Permission of an untrusted workspace to change a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkspaceRule {
@@ -25,6 +27,10 @@ pub struct ConfigKey {
     /// Permission of an untrusted workspace. Without it, the author of a workspace could have an agent run commands as the
     /// user, spend the user's money, or move the user's tapes.
     pub workspace: WorkspaceRule,
+    /// The highest value of a workspace if the user has set none, for a limit without a fixed default.
+    pub max_default: Option<u64>,
+    /// The value 0 means no limit.
+    pub zero_is_unlimited: bool,
     /// A list: an array in files, separated by commas elsewhere.
     pub is_list: bool,
     /// Short description, a noun phrase.
@@ -32,7 +38,9 @@ pub struct ConfigKey {
 }
 
 const fn plain_key(name: &'static str, default: Option<&'static str>, description: &'static str) -> ConfigKey {
-    ConfigKey { name, default, secret: false, workspace: WorkspaceRule::Allowed, is_list: false, description }
+    let (secret, workspace, is_list) = (false, WorkspaceRule::Allowed, false);
+    let (max_default, zero_is_unlimited) = (None, false);
+    ConfigKey { name, default, secret, workspace, max_default, zero_is_unlimited, is_list, description }
 }
 
 /// A limit, which a workspace may only lower.
@@ -66,6 +74,11 @@ pub const CONFIG_KEYS: &[ConfigKey] = &[
     },
     limit_key("max_run_results", "1000000", "maximum number of results of a run"),
     limit_key("max_run_result_bytes", "67108864", "maximum total size of the results of a run"),
+    limit_key(
+        "max_run_artifact_bytes",
+        "268435456",
+        "maximum total size of the artifacts that a run creates, including its subagents",
+    ),
     limit_key("max_run_entries", "20000", "maximum number of results of a run on the tape, which excludes deltas"),
     limit_key("result_delta_bytes", "1048576", "maximum size of a message delta streamed by a runner"),
     limit_key("result_message_bytes", "10485760", "maximum size of a message of a runner"),
@@ -91,14 +104,18 @@ pub const CONFIG_KEYS: &[ConfigKey] = &[
     limit_key("run_timeout_seconds", "3600", "timeout of a run"),
     limit_key("cancel_grace_seconds", "2", "time for a cancelled run to yield its last results"),
     limit_key("session_wait_seconds", "60", "maximum wait for a session that another process works on"),
-    plain_key(
-        "delivery_stale_after",
-        Some("86400"),
-        "seconds after which an unsent message is held for the operator; 0: never",
-    ),
+    ConfigKey {
+        zero_is_unlimited: true,
+        ..limit_key(
+            "delivery_stale_after",
+            "86400",
+            "seconds after which an unsent message is held for the operator; 0: never",
+        )
+    },
     limit_key("session_queue", "64", "maximum number of queued messages of a session"),
     ConfigKey {
         workspace: LowerOnly,
+        max_default: Some(DEFAULT_ACTIVE_TURNS),
         ..plain_key("max_active_turns", None, "maximum number of turns at a time, by default up to 1000")
     },
     plain_key("message_context", Some("true"), "origin and time of each message in the prompt"),

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use super::key::{WorkspaceRule, find_key, nearest_name};
+use super::key::{ConfigKey, WorkspaceRule, find_key, nearest_name};
 use super::plugins::{PLUGIN_TABLE, PluginSetting, PluginSettings};
 use super::tables::{CONFIG_TABLES, ConfigTable, TableSetting};
 use super::url_secrets::{mask_url_secrets, url_secrets};
@@ -221,6 +221,14 @@ pub(super) struct LayerValue<'a> {
     pub(super) origin: &'a SettingOrigin,
 }
 
+impl LayerValue<'_> {
+    /// Error for a value of the workspace above this limit.
+    pub(super) fn raised_error(&self, limit: String) -> ConfigError {
+        let (key, value, origin) = (self.key.to_owned(), self.value.to_owned(), self.origin.to_string());
+        ConfigError::LimitRaised { key, value, origin, limit }
+    }
+}
+
 /// All layers, in increasing precedence.
 #[derive(Debug, Clone)]
 pub(super) struct ConfigLayers {
@@ -332,19 +340,37 @@ impl ConfigLayers {
         CONFIG_KEYS
             .iter()
             .filter(|key| key.workspace == WorkspaceRule::LowerOnly)
-            .try_for_each(|key| self.check_not_raised(key.name))
+            .try_for_each(|key| self.check_not_raised(key))
+    }
+
+    /// Effective value of a setting, if the workspace sets it.
+    pub(super) fn workspace_value(&self, key: &str) -> Option<LayerValue<'_>> {
+        let (name, (value, origin)) = self
+            .layers
+            .iter()
+            .rev()
+            .find_map(|layer| layer.values.get_key_value(key))
+            .map(|(k, v)| (k, (&v.0, &v.1)))?;
+        origin.is_workspace().then_some(LayerValue { key: name, value, origin })
+    }
+
+    /// Value of a setting without the workspace.
+    pub(super) fn user_value(&self, key: &str) -> Option<&str> {
+        let mut values = self.layers.iter().rev().filter_map(|layer| layer.values.get(key));
+        values.find(|(_, origin)| !origin.is_workspace()).map(|(value, _)| value.as_str())
     }
 
     /// Rejects a number of the workspace above the user's. A value that is not a number fails when it is parsed.
-    fn check_not_raised(&self, key: &str) -> Result<(), ConfigError> {
-        let Some((value, origin)) = self.find(key).filter(|(_, origin)| origin.is_workspace()) else { return Ok(()) };
-        let values = self.layers.iter().rev().filter_map(|layer| layer.values.get(key));
-        let Some((limit, _)) = values.into_iter().find(|(_, origin)| !origin.is_workspace()) else { return Ok(()) };
-        match (value.parse::<u64>(), limit.parse::<u64>()) {
-            (Ok(number), Ok(max)) if number > max => {
-                let (key, origin) = (key.to_owned(), origin.to_string());
-                Err(ConfigError::LimitRaised { key, value: value.to_owned(), origin, limit: limit.clone() })
-            }
+    fn check_not_raised(&self, key: &ConfigKey) -> Result<(), ConfigError> {
+        let Some(set) = self.workspace_value(key.name) else { return Ok(()) };
+        let default = || key.max_default.map(|max| max.to_string());
+        let Some(limit) = self.user_value(key.name).map(str::to_owned).or_else(default) else { return Ok(()) };
+        let number = |text: &str| match text.parse::<u64>() {
+            Ok(0) if key.zero_is_unlimited => Some(u64::MAX),
+            parsed => parsed.ok(),
+        };
+        match (number(set.value), number(&limit)) {
+            (Some(number), Some(max)) if number > max => Err(set.raised_error(limit)),
             _ => Ok(()),
         }
     }

@@ -31,6 +31,7 @@ pub(super) fn load_limits(layers: &ConfigLayers) -> Result<RunLimits, ConfigErro
         spill_bytes,
         max_steps: layers.required_positive("max_steps")?,
         max_run_tokens: layers.optional_positive("max_run_tokens")?,
+        max_artifact_bytes: required_in_range(layers, "max_run_artifact_bytes", TOTAL_RESULT_BYTES_RANGE)?,
         api: load_api_limits(layers)?,
         results: load_result_limits(layers)?,
     })

@@ -199,6 +199,7 @@ impl Config {
         let trust = if layers.trusts_every_workspace() { TrustDecision::BySetting } else { recorded };
         if !trust.is_trusted() {
             layers.check_workspace_rules()?;
+            channels::check_workspace_rules(&layers)?;
         }
         check_api_base(&layers)?;
         let model = configured_model(&layers)?;

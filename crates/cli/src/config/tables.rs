@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use capstan_hooks::visit_secret_texts;
 use capstan_protocol::JsonObject;
 use serde_json::Value;
 
@@ -14,11 +15,6 @@ use super::{ConfigError, channels, knowledge, models};
 
 /// Separator of the parts of a variable name.
 const VARIABLE_SEPARATOR: &str = "__";
-
-/// Minimum length of a text that is taken for a generated key.
-const MIN_KEY_LEN: usize = 20;
-/// Minimum number of digits of such a text.
-const MIN_KEY_DIGITS: usize = 4;
 
 /// All tables, in the order of `capstan config show`.
 pub(super) const CONFIG_TABLES: [&ConfigTable; 3] =
@@ -163,7 +159,7 @@ impl TableSetting {
             }
             (false, ValueForm::Table) => {
                 let mut secrets = Vec::new();
-                visit_secret_texts(&mut Value::Object(object()), false, &mut |text| secrets.push(text.clone()));
+                visit_secret_texts(&mut Value::Object(object()), &mut |text| secrets.push(text.clone()));
                 secrets
             }
             (false, ValueForm::Text | ValueForm::Number | ValueForm::List) => Vec::new(),
@@ -175,7 +171,7 @@ impl TableSetting {
         let is_table = self.table_key().is_some_and(|key| key.form == ValueForm::Table);
         match serde_json::from_str::<Value>(value).ok().filter(|_| is_table) {
             Some(mut object) => {
-                visit_secret_texts(&mut object, false, &mut |text| CONFIG_SECRET_MASK.clone_into(text));
+                visit_secret_texts(&mut object, &mut |text| CONFIG_SECRET_MASK.clone_into(text));
                 object.to_string()
             }
             None => mask_url_secrets(value),
@@ -242,34 +238,6 @@ impl ConfigTable {
         }
         Ok(settings)
     }
-}
-
-/// Visits the texts of a value that are secrets by the name of their field, or by their form.
-fn visit_secret_texts(value: &mut Value, is_secret_field: bool, visit: &mut impl FnMut(&mut String)) {
-    match value {
-        Value::String(text) if is_secret_field || has_key_form(text) => visit(text),
-        Value::Array(items) => items.iter_mut().for_each(|item| visit_secret_texts(item, is_secret_field, visit)),
-        Value::Object(fields) => {
-            for (name, field) in fields {
-                visit_secret_texts(field, is_secret_field || is_secret_name(name), visit);
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Checks the name of a field for the words that name secrets.
-fn is_secret_name(name: &str) -> bool {
-    let name = name.to_lowercase();
-    ["key", "token", "secret", "password", "passwd", "auth", "credential"].iter().any(|word| name.contains(word))
-}
-
-/// Checks if a text has the form of a generated key: long, without spaces, of letters and digits.
-fn has_key_form(text: &str) -> bool {
-    let is_key_char = |character: char| character.is_ascii_alphanumeric() || "-_.+/=".contains(character);
-    let digits = text.chars().filter(char::is_ascii_digit).count();
-    let letters = text.chars().filter(char::is_ascii_alphabetic).count();
-    text.len() >= MIN_KEY_LEN && text.chars().all(is_key_char) && digits >= MIN_KEY_DIGITS && letters > 0
 }
 
 /// Validates a name that may contain any characters.

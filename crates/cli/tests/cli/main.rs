@@ -1,6 +1,7 @@
 //! The binary as its users run it: real processes, files, pipes and terminals.
 
 mod agent_loop;
+mod artifacts;
 mod bindings;
 mod chat;
 mod commands;

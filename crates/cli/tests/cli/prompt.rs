@@ -1,5 +1,8 @@
 //! Input of the model: the system prompt, skills, and the context of messages (A5, A6, A7).
 
+use std::ffi::OsStr;
+use std::process::Command;
+
 use crate::support::{CliFixture, ENTER, TerminalSession, entries_of_kind};
 use capstan_testing::{ScriptedModel, ScriptedReply};
 use serde_json::{Value, json};
@@ -197,6 +200,28 @@ fn a06_terminal_user_is_asked_about_a_workspace_once() {
     let shown = screen.wait_for("capstan trust");
     assert!(!shown.contains("Trust it?"), "{shown}");
     assert_eq!(screen.wait_for_exit(), Some(0));
+}
+
+#[test]
+fn a06_unattended_terminal_is_not_asked_about_a_workspace() {
+    let fixture = CliFixture::new();
+    std::fs::write(fixture.workspace().join("AGENTS.md"), "Speak softly.").unwrap();
+    let expect_no_question = |command: &Command| {
+        let screen = TerminalSession::open(command, 120, 30);
+        let shown = screen.wait_for("You said: hello");
+        assert!(shown.contains("capstan trust") && !shown.contains("Trust it?"), "{shown}");
+        assert_eq!(screen.wait_for_exit(), Some(0));
+    };
+    let mut automated = fixture.command(&["run", "hello"]);
+    expect_no_question(automated.env("CI", "true"));
+
+    // A job in the background that reads from the terminal would be stopped.
+    let run = fixture.command(&["run", "hello"]);
+    let mut shell = Command::new("bash");
+    let script = "set -m; \"$0\" run hello & wait $!";
+    shell.args([OsStr::new("-c"), OsStr::new(script), run.get_program()]).current_dir(fixture.workspace()).env_clear();
+    shell.envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    expect_no_question(&shell);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt as _, chown, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use crate::support::{BinaryOutput, CliFixture, TEST_API_KEY, entries_of_kind};
+use crate::support::{BinaryOutput, CliFixture, StdioServer, TEST_API_KEY, entries_of_kind};
 use capstan_testing::{ScriptedModel, ScriptedReply};
 use serde_json::{Value, json};
 
@@ -274,4 +274,33 @@ fn x06_command_cannot_read_the_memory_of_the_host() {
     let entries = fixture.entries();
     let answer = entries_of_kind(&entries, "tool_result")[0]["payload"]["results"][0].to_string();
     assert!(answer.matches("Permission denied").count() == 3 && !answer.contains("is open"), "{answer}");
+}
+
+/// Most memory that a process has had, in MiB.
+fn peak_memory_mib(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    peak.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+}
+
+#[test]
+fn x06_large_edits_of_many_sessions_at_once_take_little_memory() {
+    let fixture = CliFixture::new();
+    let files: Vec<String> = (0..6).map(|number| format!("f{number}.txt")).collect();
+    for file in &files {
+        std::fs::write(fixture.workspace().join(file), "a".repeat(4 << 20)).unwrap();
+    }
+    let mut server = StdioServer::start(&fixture);
+    for file in &files {
+        let text = format!(",fs.edit path={file} old=a new=b replace_all=true");
+        server.send_line(&json!({"id": file, "session": file, "text": text}));
+    }
+    for _ in &files {
+        let reply = server.recv_line();
+        assert!(reply["text"].to_string().contains("in 4194304 places"), "{reply}");
+    }
+    // A list of the places in one file would take 32 MiB, and more while it grows.
+    let peak = peak_memory_mib(server.process_id());
+    assert!(peak < 150, "{peak} MiB");
+    server.close().succeeded();
 }

@@ -13,11 +13,11 @@ mod tool;
 pub use api_call::{ApiReply, ModelResultStream, RunApiBackend, RunApiMethod};
 pub use capstan_protocol::Artifact;
 pub use capstan_protocol::run_api::{
-    ApiMethod, ApiRequest, ApiResponse, ArtifactPart, ChildRunCall, ChildRunOutcome, CommandCall, CursorPage,
-    EventLogItem, EventRecord, ForkSummary, HistoryMessage, KnowledgeBase, KnowledgePassage, MessageEvent, ModelCall,
-    ModelDirectory, ModelEvent, NewArtifact, PageRequest, RawPayloadPart, RerankCall, RerankScore, RetrieveCall,
-    RetrievedPage, RunSummary, StateEntry, SteeredMessage, StorageEntry, StoredContent, TapeEntry, TapeSummary,
-    TokenCount,
+    ApiMethod, ApiRequest, ApiResponse, ArtifactPart, ChildRunCall, ChildRunOutcome, ChildSession, CommandCall,
+    CursorPage, EventLogItem, EventRecord, ForkSummary, HistoryMessage, KnowledgeBase, KnowledgePassage, MessageEvent,
+    ModelCall, ModelDirectory, ModelEvent, NewArtifact, PageRequest, RawPayloadPart, RerankCall, RerankScore,
+    RetrieveCall, RetrievedPage, RunSummary, StateEntry, SteeredMessage, StorageEntry, StoredContent, TapeEntry,
+    TapeSummary, TokenCount,
 };
 pub use channel::{
     Channel, ChannelCapabilities, ChannelError, ChannelErrorKind, ChannelReply, DebounceOptions, Gateway, IntakeError,
@@ -28,7 +28,7 @@ pub use cli_context::{CliContext, CliEnvironment, CommandHost, CommandReply, Hos
 pub use knowledge::{KnowledgeError, KnowledgeQuery, KnowledgeSource, RetrievedPassages};
 pub use model::{
     CallObserver, KeyPosition, ModelError, ModelErrorKind, ModelProvider, ModelStream, RequestBody, RequestBodyText,
-    ToolList, collect_api_output, collect_output,
+    RerankRequest, ToolList, collect_api_output, collect_output,
 };
 pub use run_api::{
     ArtifactsApi, EventsApi, HistoryApi, KnowledgeApi, ModelsApi, PlatformApi, PromptApi, RunApi, RunsApi, SessionApi,

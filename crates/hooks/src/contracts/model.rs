@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use capstan_protocol::run_api::ModelEvent;
+use capstan_protocol::run_api::{ModelEvent, RerankScore};
 use capstan_protocol::{ApiError, ApiErrorCode, CodedError, JsonObject, ModelId, ModelOutput, ModelRequest, Timestamp};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
@@ -42,10 +42,50 @@ pub trait ModelProvider: Send + Sync + 'static {
         self.stream(request).await
     }
 
+    /// Returns true if the provider ranks texts.
+    fn can_rerank(&self) -> bool {
+        false
+    }
+
+    /// Ranks texts by relevance to a query, in any order. Called only if the provider [can](Self::can_rerank).
+    async fn rerank(
+        &self,
+        request: &RerankRequest,
+        _observer: &dyn CallObserver,
+    ) -> Result<Vec<RerankScore>, ModelError> {
+        let message = format!("the provider of {} does not rank texts", request.model);
+        Err(ModelError::new(ModelErrorKind::Rejected, message))
+    }
+
     /// Fails if a call of this model would fail now without being sent, because every key is cooling down. With
     /// `can_wait` the call may first wait as long as a retry may.
     fn check_keys(&self, _model: &ModelId, _can_wait: bool) -> Result<(), ModelError> {
         Ok(())
+    }
+}
+
+/// Request to rank texts by relevance to a query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RerankRequest {
+    /// The model.
+    pub model: ModelId,
+    /// The query.
+    pub query: String,
+    /// The texts.
+    pub documents: Vec<String>,
+}
+
+impl RerankRequest {
+    /// Body of the request in the format that Jina, Cohere, vLLM and `LiteLLM` share. The request is recorded in this
+    /// format, whatever its provider sends.
+    pub fn body(&self) -> RequestBody {
+        let fields = [("model", self.model.name()), ("query", &self.query)];
+        RequestBody {
+            rest: fields.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect(),
+            messages_key: "documents".to_owned(),
+            messages: self.documents.iter().map(|text| Value::from(text.as_str())).collect(),
+            ..RequestBody::default()
+        }
     }
 }
 

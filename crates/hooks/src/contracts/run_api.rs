@@ -5,8 +5,8 @@ use std::sync::Arc;
 #[allow(clippy::wildcard_imports, reason = "the facade names nearly every type of the run API")]
 use capstan_protocol::run_api::*;
 use capstan_protocol::{
-    ActionRequest, ApiError, Artifact, ArtifactId, ChatMessage, Content, EntryId, EventId, JsonObject, ModelId,
-    ModelOutput, RunId, SessionId, StateScope, StorageArea, ToolCall, ToolOutput, ToolSpec,
+    ActionRequest, ActionSpec, ApiError, Artifact, ArtifactId, ChatMessage, Content, EntryId, EventId, JsonObject,
+    ModelId, ModelOutput, RunId, SessionId, StateScope, StorageArea, ToolCall, ToolOutput, ToolSpec,
 };
 use futures::stream::BoxStream;
 use serde_json::Value;

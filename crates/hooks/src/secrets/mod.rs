@@ -2,6 +2,7 @@
 
 mod masking_stream;
 mod secret_spans;
+mod secret_texts;
 
 use std::fmt;
 use std::ops::Range;
@@ -12,6 +13,7 @@ use memchr::memmem::Finder;
 use serde_json::Value;
 
 pub use masking_stream::MaskingStream;
+pub use secret_texts::visit_secret_texts;
 
 /// Minimum length of a text to be treated as a secret, in bytes.
 const MIN_SECRET_LEN: usize = 12;

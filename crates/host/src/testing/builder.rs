@@ -44,7 +44,7 @@ pub struct TestHostBuilder {
     has_builtin: bool,
     has_terminal: bool,
     allows_load_failures: bool,
-    has_message_headers: bool,
+    agent_options: AgentOptions,
 }
 
 impl TestHostBuilder {
@@ -69,7 +69,7 @@ impl TestHostBuilder {
             has_builtin: true,
             has_terminal: true,
             allows_load_failures: false,
-            has_message_headers: false,
+            agent_options: AgentOptions { message_context: false, ..AgentOptions::default() },
         }
     }
 
@@ -168,7 +168,7 @@ impl TestHostBuilder {
 
     /// Begins each message with its origin, as in production.
     pub fn with_message_headers(mut self) -> Self {
-        self.has_message_headers = true;
+        self.agent_options.message_context = true;
         self
     }
 
@@ -211,10 +211,10 @@ impl TestHostBuilder {
         let loop_options =
             LoopOptions { max_steps: self.options.limits.max_steps, default_model: Some(self.options.model.clone()) };
         let (providers, has_agent) = (self.providers.clone(), self.agent_plugin.is_none());
-        let has_headers = self.has_message_headers;
+        let agent_options = self.agent_options.clone();
         ClosurePlugin::new("builtin", move |hooks| {
             crate::builtin::register(hooks);
-            let agent_options = AgentOptions { message_context: has_headers, ..AgentOptions::default() };
+            let agent_options = agent_options.clone();
             if has_agent {
                 capstan_agent::register(hooks, loop_options.clone(), agent_options);
             } else {

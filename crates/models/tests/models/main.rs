@@ -7,4 +7,5 @@ mod openai;
 mod provider_rules;
 mod providers;
 mod request_bodies;
+mod rerank;
 mod retries;

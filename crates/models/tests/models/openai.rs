@@ -245,6 +245,26 @@ async fn x06_errors_mask_echoed_headers_and_url_parts() {
 }
 
 #[tokio::test]
+async fn x06_errors_mask_an_echoed_body_and_a_token_before_the_host() {
+    let secrets = ["virtual-key-4711", "sk-0123456789abcdef01", "binding-pass-0815", "token-of-the-host"];
+    let echo = error_body(&format!("refused flex: {}", secrets.join(" and ")));
+    let server = ScriptedModel::start(vec![ScriptedReply::status(400, echo)]).await;
+    let body = json!({
+        "service_tier": "flex", "user": "sk-0123456789abcdef01", "extra": [{"virtual_key": "virtual-key-4711"}],
+    });
+    let api_base = server.base_url().replace("http://", "http://token-of-the-host@");
+    let provider =
+        openai_provider(ProviderOptions { body: body.as_object().unwrap().clone(), ..options_for(api_base) });
+    let mut request = request(vec![ChatMessage::user("hi")]);
+    request.options.body = json!({"password": "binding-pass-0815"}).as_object().unwrap().clone();
+    let error = provider.stream(&request).await.err().unwrap();
+    assert!(error.message.contains("refused flex: [...] and [...]"), "{error}");
+    for secret in secrets {
+        assert!(!error.message.contains(secret), "{secret} is in {error}");
+    }
+}
+
+#[tokio::test]
 async fn closed_port_is_unreachable() {
     let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let provider = openai_provider(options_for(format!("http://{free}/v1")));

@@ -48,6 +48,9 @@ error_codes! {
     /// A run requested a platform action, and its outcome is unknown.
     ActionUnknown { id: "action-unknown", exit: Failed, owner: Shared,
         hint: "check on the platform whether the action was performed before requesting it again" }
+    /// No stored artifact has the given id, or its content cannot be removed.
+    ArtifactUnknown { id: "artifact-unknown", exit: Usage, owner: Shared,
+        hint: "run `capstan artifacts list` to see the artifacts" }
     /// An attachment of a remote event refers to an address that remote sources may not name.
     AttachmentRefused { id: "attachment-refused", exit: Usage, owner: Shared,
         hint: "send the content as a data: URL, or a public http: or https: URL" }

@@ -10,8 +10,11 @@ use crate::{AllowList, BindingId, Content, EventKey, ModelId, RunId, RunnerId, T
 /// Task for a child run. An absent limit is inherited from the parent, whose limits the child cannot exceed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ChildRunCall {
-    /// Prompt of the child. The child sees nothing else of the conversation, but can search its tape.
+    /// Prompt of the child.
     pub prompt: Content,
+    /// Part of the conversation that the child sees besides its prompt. It can search the tape in any case.
+    #[serde(default, skip_serializing_if = "ChildSession::is_temp")]
+    pub session: ChildSession,
     /// Tools that the child may call.
     #[serde(default = "all_tools")]
     pub tools: AllowList,
@@ -32,6 +35,24 @@ pub struct ChildRunCall {
     /// conversation. By default they stay on the child's fork.
     #[serde(default, skip_serializing_if = "is_false")]
     pub merge_back: bool,
+}
+
+/// Conversation that a child run starts with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ChildSession {
+    /// Its prompt alone.
+    #[default]
+    Temp,
+    /// The conversation of its parent, up to the step that starts the child.
+    Inherit,
+}
+
+impl ChildSession {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+    fn is_temp(&self) -> bool {
+        *self == Self::Temp
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
@@ -64,6 +85,7 @@ impl ChildRunCall {
     pub fn new(prompt: impl Into<Content>) -> Self {
         Self {
             prompt: prompt.into(),
+            session: ChildSession::default(),
             tools: AllowList::All,
             model: None,
             max_steps: None,

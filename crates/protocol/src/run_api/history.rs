@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ActorRef, Content, ContentPart, EntryId, Event, EventId, MessageRole, RunId, SessionId};
+use crate::{ActorRef, Artifact, Content, ContentPart, EntryId, Event, EventId, MessageRole, RunId, SessionId};
 
 /// Request for the newest messages that contain a text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -65,6 +65,9 @@ pub struct MessageEvent {
     /// Further parts of the event: images and other attachments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub contents: Vec<ContentPart>,
+    /// Those with inline content, as artifacts, if the grant covers artifacts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Artifact>,
 }
 
 impl From<&Event> for MessageEvent {
@@ -75,6 +78,7 @@ impl From<&Event> for MessageEvent {
             thread_id: event.thread_id.clone(),
             text: event.input.plain_text().to_owned(),
             contents: event.input.contents.clone(),
+            attachments: Vec::new(),
         }
     }
 }

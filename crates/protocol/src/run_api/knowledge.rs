@@ -26,6 +26,9 @@ pub struct RetrieveCall {
     pub cursor: Option<String>,
     /// Maximum number of passages, at least 1.
     pub limit: usize,
+    /// Sources to search, by name; a final `*` matches the rest of a name. Empty: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<String>,
 }
 
 /// A passage of a knowledge base.

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 #[allow(clippy::wildcard_imports, reason = "the list of methods names nearly every type of this module")]
 use super::*;
-use crate::{ActionRequest, Artifact, ChatMessage, Content, ModelId, ModelOutput, ToolOutput, ToolSpec};
+use crate::{ActionRequest, ActionSpec, Artifact, ChatMessage, Content, ModelId, ModelOutput, ToolOutput, ToolSpec};
 
 macro_rules! define_messages {
     ($(

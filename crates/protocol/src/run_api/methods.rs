@@ -36,8 +36,8 @@ macro_rules! run_api_methods {
                 call ModelsCountTokens(ModelCall) -> TokenCount,
                 fn count_tokens(call: ModelCall) = call;
 
-                /// Texts ranked by relevance to a query, best first; `not_found` if the provider does not support it,
-                /// which is true of all built-in ones.
+                /// Texts ranked by relevance to a query, best first. Providers that are compatible with OpenAI are asked
+                /// at `/rerank` of their base URL; `not_found` for all others.
                 "models.rerank" needs "`models`: `rerank`, for that model",
                 call ModelsRerank(RerankCall) -> Vec<RerankScore>,
                 fn rerank(call: RerankCall) = call;
@@ -333,7 +333,7 @@ macro_rules! run_api_methods {
                 fn list() = EmptyCall {};
 
                 /// Passages with source, line and score, best first, page by page; `left_out` describes the parts
-                /// that were not searched.
+                /// that were not searched. `sources` limits the search to some sources of the base, if it can do that.
                 "knowledge.retrieve" needs "`knowledge_bases`: `retrieve`, for that one",
                 call KnowledgeRetrieve(RetrieveCall) -> RetrievedPage,
                 fn retrieve(call: RetrieveCall) = call;
@@ -345,6 +345,11 @@ macro_rules! run_api_methods {
                 "platform.call" needs "`platform_api`: that action",
                 call PlatformCall(ActionRequest) -> Value,
                 fn call(request: ActionRequest) = request;
+
+                /// The actions that the channel of the event offers and the grant covers, by name.
+                "platform.list" needs "nothing",
+                call PlatformList(EmptyCall) -> Vec<ActionSpec>,
+                fn list() = EmptyCall {};
             }
         }
     };

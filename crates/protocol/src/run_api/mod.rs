@@ -28,7 +28,7 @@ mod tools;
 
 pub use artifacts::{ArtifactDescribeCall, ArtifactListCall, ArtifactPart, ArtifactReadCall, NewArtifact};
 pub use child_runs::{
-    ChildRunCall, ChildRunOutcome, RunCancelCall, RunEventsCall, RunGetCall, RunListCall, RunSummary,
+    ChildRunCall, ChildRunOutcome, ChildSession, RunCancelCall, RunEventsCall, RunGetCall, RunListCall, RunSummary,
 };
 pub use cursor_page::{CursorPage, EntryOrder, PageRequest};
 pub use events::{EventGetCall, EventLogItem, EventRecord, RawPayloadCall, RawPayloadPart};

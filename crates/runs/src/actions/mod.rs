@@ -10,7 +10,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use capstan_hooks::contracts::{Channel, ChannelError, ChannelErrorKind, PlatformAction};
-use capstan_protocol::{ActionId, ActionRequest, ApiError, ApiErrorCode, ErrorCode, truncate_chars};
+use capstan_protocol::{ActionId, ActionRequest, ActionSpec, ApiError, ApiErrorCode, ErrorCode, truncate_chars};
 use capstan_tape::{ActionEnd, ActionEndRecord, ActionRefusal, ActionStart, ChildActions, EntryDraft, Fact, TapeEvent};
 use futures::FutureExt as _;
 use serde_json::Value;
@@ -31,6 +31,12 @@ pub(crate) fn action_denial(run: &Run, action: &str) -> Option<ActionDenial> {
     } else {
         Some(ActionDenial::Runner(runner.id.clone()))
     }
+}
+
+/// Actions that the channel of the run's event offers and the grant covers.
+pub(crate) fn permitted_actions(run: &Run) -> Vec<ActionSpec> {
+    let offered = run.environment.actions.actions_of(&run.context.event.source);
+    offered.filter(|action| run.grant().may.platform_api.allows(&action.name)).cloned().collect()
 }
 
 /// Performs an action on the platform, if it is allowed. The result or the refusal is recorded.

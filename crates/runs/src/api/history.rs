@@ -6,8 +6,8 @@ use capstan_hooks::contracts::methods::{HistoryPage, HistorySearch};
 use capstan_hooks::contracts::{ApiMethod, CursorPage, HistoryMessage, MessageEvent, PageRequest};
 use capstan_protocol::run_api::HistorySearchCall;
 use capstan_protocol::{
-    ApiError, ChatMessage, Content, ContentPart, EntryId, EventKey, HistoryOperation, MessageRole, ReadScope, RunId,
-    SessionId, TapeName,
+    ApiError, ChatMessage, Content, ContentPart, EntryId, Event, EventKey, HistoryOperation, MessageRole, ReadScope,
+    RunId, SessionId, TapeName,
 };
 use capstan_tape::{
     Entry, EntryKind, EntryOrder, EventAcceptance, Query, StoreError, TapeAddress, TapeSlice, meta_keys, tape_name,
@@ -19,6 +19,7 @@ use super::method_handler::MethodHandler;
 use super::required_permission::RequiredPermission;
 use super::tape::admit_search;
 use super::{paging, store_api_error};
+use crate::attachments;
 use crate::payload_size::{PayloadSize, optional_text_size, text_size};
 use crate::run::Run;
 use crate::run::call_limiter::CallPermit;
@@ -137,10 +138,20 @@ async fn message_events(run: &Run, entry: &Entry) -> Result<Vec<MessageEvent>, A
         let accepted =
             tapes.read_any_generation(&record.tape, &slice).await.map_err(|error| store_api_error(&error))?;
         let accepted = accepted.first().and_then(EventAcceptance::from_entry);
-        events.extend(accepted.map(|accepted| (record.entry, MessageEvent::from(&*accepted.event))));
+        events.extend(accepted.map(|accepted| (record.entry, message_event(run, record.entry, &accepted.event))));
     }
     events.sort_by_key(|(entry, _)| *entry);
     Ok(events.into_iter().map(|(_, event)| event).collect())
+}
+
+/// Event of a message. Its attachments are artifacts for a run that may read artifacts.
+pub(super) fn message_event(run: &Run, entry: EntryId, event: &Event) -> MessageEvent {
+    let mut message = MessageEvent::from(event);
+    if !run.grant().may.artifacts.is_empty() {
+        let attachments = attachments::event_attachments(entry, event);
+        message.attachments = attachments.map(|attachment| attachment.artifact).collect();
+    }
+    message
 }
 
 /// Tape of another session of the workspace, or the run's own tape with all pending entries written.

@@ -28,6 +28,8 @@ const KNOWLEDGE_TIMEOUT: Duration = Duration::from_mins(1);
 const MAX_PASSAGE_LEN: usize = 64 * 1024;
 /// Maximum length of all passages of a page, in bytes. The others are on the next page.
 const MAX_PASSAGE_PAGE_BYTES: usize = 256 * 1024;
+/// Maximum number of sources that a query names.
+const MAX_QUERY_SOURCES: usize = 32;
 /// Maximum length of a source's notices, in bytes.
 const MAX_NOTICE_LEN: usize = 2 * 1024;
 
@@ -50,11 +52,12 @@ impl MethodHandler for KnowledgeRetrieve {
 
     fn payload(_: &Run, call: &RetrieveCall) -> PayloadSize {
         let cursor = optional_text_size(call.cursor.as_deref());
-        PayloadSize::Arguments(text_size(&call.base) + text_size(&call.question) + cursor)
+        let sources: u64 = call.sources.iter().map(|source| text_size(source)).sum();
+        PayloadSize::Arguments(text_size(&call.base) + text_size(&call.question) + cursor + sources)
     }
 
     async fn handle(run: &Arc<Run>, call: RetrieveCall, _: CallPermit) -> Result<RetrievedPage, ApiError> {
-        let RetrieveCall { base, question, cursor, limit } = call;
+        let RetrieveCall { base, question, cursor, limit, sources } = call;
         let limit = paging::clamp_limit(limit)?;
         if question.trim().is_empty() {
             return Err(ApiError::new(ApiErrorCode::InvalidArgument, "the question is empty"));
@@ -63,13 +66,22 @@ impl MethodHandler for KnowledgeRetrieve {
         let Some((_, source)) = source else {
             return Err(ApiError::new(ApiErrorCode::NotFound, format!("there is no knowledge base {base}")));
         };
+        if sources.len() > MAX_QUERY_SOURCES {
+            let message = format!("a query names at most {MAX_QUERY_SOURCES} sources");
+            return Err(ApiError::new(ApiErrorCode::InvalidArgument, message));
+        }
+        if !sources.is_empty() && !source.filters_sources() {
+            let message = format!("the knowledge base {base} cannot be limited to some of its sources");
+            return Err(ApiError::new(ApiErrorCode::InvalidArgument, message));
+        }
         // Each question has an order of its own, so it is part of the list key.
-        let list_key = json!([base, question]).to_string();
+        let list_key = if sources.is_empty() { json!([base, question]) } else { json!([base, question, sources]) };
+        let list_key = list_key.to_string();
         let list = PagedList { method: ApiMethod::KnowledgeRetrieve, list_key: &list_key };
         let position = cursor.map(|cursor| list.decode_cursor(&cursor)).transpose()?;
         let offset = position.and_then(|position| position.parse().ok()).unwrap_or_default();
         // One more than requested, to know if there is a next page.
-        let query = KnowledgeQuery { text: question, offset, limit: limit + 1 };
+        let query = KnowledgeQuery { text: question, offset, limit: limit + 1, sources };
         let RetrievedPassages { passages, skipped } = query_source(&base, source.as_ref(), query).await?;
         let mut page = build_page(passages, limit);
         let next = page.has_more.then(|| list.encode_cursor(&(offset + page.passages.len()).to_string()));

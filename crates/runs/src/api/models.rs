@@ -9,12 +9,13 @@ use capstan_hooks::LlmDecision;
 use capstan_hooks::args::{BeforeLlmCallArgs, LlmRequest};
 use capstan_hooks::contracts::methods::{ModelsCountTokens, ModelsInvoke, ModelsRerank, ModelsStream};
 use capstan_hooks::contracts::{
-    CallObserver, KeyPosition, ModelCall, ModelError, ModelErrorKind, ModelResultStream, ModelStream, RequestBody,
-    RerankCall, RerankScore, TokenCount, collect_api_output,
+    CallObserver, KeyPosition, ModelCall, ModelError, ModelErrorKind, ModelProvider, ModelResultStream, ModelStream,
+    RequestBody, RerankCall, RerankRequest, RerankScore, TokenCount, collect_api_output,
 };
 use capstan_models::wire;
 use capstan_protocol::{
-    ApiError, ApiErrorCode, JsonObject, ModelId, ModelOperation, ModelOutput, ModelRequest, StreamEvent, Timestamp,
+    ApiError, ApiErrorCode, ChatMessage, JsonObject, ModelId, ModelOperation, ModelOptions, ModelOutput, ModelRequest,
+    StreamEvent, Timestamp,
 };
 use capstan_tape::conversation;
 
@@ -86,9 +87,9 @@ impl MethodHandler for ModelsRerank {
         PayloadSize::Content(text_size(&call.query) + call.documents.iter().map(|text| text_size(text)).sum::<u64>())
     }
 
-    async fn handle(_: &Arc<Run>, _: RerankCall, _: CallPermit) -> Result<Vec<RerankScore>, ApiError> {
-        let message = "no model provider here supports reranking";
-        Err(ApiError::new(ApiErrorCode::NotFound, message))
+    async fn handle(run: &Arc<Run>, call: RerankCall, _: CallPermit) -> Result<Vec<RerankScore>, ApiError> {
+        let sender = ModelSender { run, operation: ModelOperation::Rerank };
+        sender.rank_texts(call).await
     }
 }
 
@@ -131,6 +132,88 @@ impl ModelSender<'_> {
                 Err(error)
             }
         }
+    }
+
+    /// Ranks texts, within the run's budget. The hooks see the query and the texts as the messages of a model call.
+    async fn rank_texts(&self, call: RerankCall) -> Result<Vec<RerankScore>, ApiError> {
+        let (run, budget) = (self.run, &self.run.budget);
+        let model = call.model.unwrap_or_else(|| run.environment.options.model.clone());
+        self.reranking_provider(&model)?;
+        if call.documents.is_empty() {
+            return Ok(Vec::new());
+        }
+        let texts = std::iter::once(call.query).chain(call.documents);
+        let messages = texts.map(ChatMessage::user).collect();
+        let call = ModelCall { model: Some(model), messages, ..ModelCall::default() };
+        budget.begin_step().map_err(budget_error)?;
+        let sent_text = SentText::of_metered_call(budget, &call);
+        let open_call = OpenModelCall::begin(run, &call);
+        let ranked = self.send_rerank(call, open_call.as_ref()).await;
+        if let Some(open_call) = open_call {
+            open_call.end();
+        }
+        if ranked.is_ok() {
+            drop(sent_text.map(|text| TokenMeter::start(budget, text)));
+        }
+        ranked
+    }
+
+    /// Sends the texts of a call to a model that ranks them.
+    async fn send_rerank(
+        &self,
+        call: ModelCall,
+        open_call: Option<&OpenModelCall>,
+    ) -> Result<Vec<RerankScore>, ApiError> {
+        let (run, count) = (self.run, call.messages.len());
+        run.ingest_message();
+        let request = Arc::new(ModelRequest {
+            model: call.model.unwrap_or_else(|| run.environment.options.model.clone()),
+            system: String::new(),
+            messages: call.messages,
+            tools: Arc::default(),
+            options: ModelOptions::default(),
+        });
+        let LlmDecision::Send(request) = self.run_before_hooks(request).await? else {
+            let message = "a plugin answered the call in place of the model, and has no scores";
+            return Err(ApiError::new(ApiErrorCode::RuntimeError, message));
+        };
+        let request = ModelRequest::clone(&request);
+        let mut texts = request.messages.iter().map(|message| message.content.text());
+        let (Some(query), documents) = (texts.next(), texts.collect::<Vec<_>>()) else {
+            return Err(ApiError::new(ApiErrorCode::RuntimeError, "a plugin removed the query"));
+        };
+        if documents.len() + 1 != count {
+            let message = "a plugin changed the number of texts, so that their positions are not known";
+            return Err(ApiError::new(ApiErrorCode::RuntimeError, message));
+        }
+        let provider = self.reranking_provider(&request.model)?;
+        provider.check_keys(&request.model, true).map_err(|error| model_api_error(&error))?;
+        if let Some(open_call) = open_call {
+            open_call.update(&request);
+        }
+        let rerank = RerankRequest { model: request.model.clone(), query, documents };
+        record_call(run, &rerank.body(), &rerank.model).await?;
+        let observer = RunCallObserver { run, key: AtomicU32::new(0), can_wait_for_keys: true };
+        let ranked = provider.rerank(&rerank, &observer).await;
+        let ranked = ranked.and_then(|scores| check_scores(scores, rerank.documents.len()));
+        let pending = PendingModelCall::new(run, request).with_key(observer.key());
+        match ranked {
+            Ok(scores) => pending.finish(Ok(())).await.map(|()| scores),
+            Err(error) => {
+                pending.finish(Err(&error)).await?;
+                Err(model_api_error(&error))
+            }
+        }
+    }
+
+    /// Provider of a model that the run may use to rank texts.
+    fn reranking_provider(&self, model: &ModelId) -> Result<Arc<dyn ModelProvider>, ApiError> {
+        self.check_allowed(model)?;
+        let provider = self.run.environment.model_provider(model.provider());
+        provider.filter(|provider| provider.can_rerank()).cloned().ok_or_else(|| {
+            let message = format!("the provider of model {model} does not rank texts");
+            ApiError::new(ApiErrorCode::NotFound, message)
+        })
     }
 
     /// Sends a request. If a model fails, the next fallback model is tried.
@@ -325,6 +408,20 @@ impl CoolingModels {
         );
         Some(ModelError::new(ModelErrorKind::Exhausted, message).with_retry_at(earliest))
     }
+}
+
+/// Scores of the texts, best first. Fails if they do not name each of the texts at most once.
+fn check_scores(mut scores: Vec<RerankScore>, count: usize) -> Result<Vec<RerankScore>, ModelError> {
+    let mut named = vec![false; count];
+    let is_valid = |score: &RerankScore| {
+        let name = named.get_mut(score.index);
+        score.score.is_finite() && name.is_some_and(|is_named| !std::mem::replace(is_named, true))
+    };
+    if !scores.iter().all(is_valid) {
+        return Err(ModelError::new(ModelErrorKind::Broken, "the model ranked texts that it was not given"));
+    }
+    scores.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.index.cmp(&b.index)));
+    Ok(scores)
 }
 
 /// Records a request before it is sent. It becomes durable together with the reply: a power cut loses both, and the

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use capstan_hooks::contracts::methods::PlatformCall;
-use capstan_protocol::{ActionRequest, ApiError};
+use capstan_hooks::contracts::methods::{PlatformCall, PlatformList};
+use capstan_protocol::run_api::EmptyCall;
+use capstan_protocol::{ActionRequest, ActionSpec, ApiError};
 use serde_json::Value;
 
 use super::method_handler::MethodHandler;
@@ -24,5 +25,15 @@ impl MethodHandler for PlatformCall {
 
     async fn handle(run: &Arc<Run>, request: ActionRequest, _: CallPermit) -> Result<Value, ApiError> {
         actions::perform_action(run, request).await
+    }
+}
+
+impl MethodHandler for PlatformList {
+    fn permission(_: &Run, _: &EmptyCall) -> RequiredPermission {
+        RequiredPermission::Nothing
+    }
+
+    async fn handle(run: &Arc<Run>, _: EmptyCall, _: CallPermit) -> Result<Vec<ActionSpec>, ApiError> {
+        Ok(actions::permitted_actions(run))
     }
 }

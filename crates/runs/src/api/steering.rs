@@ -8,11 +8,13 @@ use capstan_protocol::run_api::{EmptyCall, MessageEvent};
 use capstan_protocol::{ApiError, Content};
 use capstan_turn::build_prompt;
 
+use super::history::message_event;
 use super::method_handler::MethodHandler;
 use super::required_permission::RequiredPermission;
 use super::store_api_error;
 use crate::run::Run;
 use crate::run::call_limiter::CallPermit;
+use crate::steering::OfferedEvent;
 
 impl MethodHandler for SteeringTake {
     fn permission(_: &Run, _: &EmptyCall) -> RequiredPermission {
@@ -60,7 +62,7 @@ async fn ingest_offered(run: &Run) -> Result<Vec<SteeredMessage>, ApiError> {
                 let prompt = if run.grant().may.prompt { prompt } else { offered.inbound.input.content() };
                 let reads_parts = run.runner.descriptor.capabilities.multimodal_input;
                 let prompt = if reads_parts { prompt } else { prompt.in_words() };
-                messages.push(SteeredMessage { prompt, event: MessageEvent::from(&*offered.inbound) });
+                messages.push(SteeredMessage { prompt, event: steered_event(run, &offered).await? });
             }
             Ok(_) => {}
             Err(error) => {
@@ -73,4 +75,17 @@ async fn ingest_offered(run: &Run) -> Result<Vec<SteeredMessage>, ApiError> {
         run.journal.flush().await.map_err(|error| store_api_error(&error))?;
     }
     Ok(messages)
+}
+
+/// Event of a steered message. Its attachments are named by the entry that records it.
+async fn steered_event(run: &Run, offered: &OfferedEvent) -> Result<MessageEvent, ApiError> {
+    if offered.inbound.input.contents.is_empty() {
+        return Ok(MessageEvent::from(&*offered.inbound));
+    }
+    let record = run.environment.tapes.store().inbox_record(&offered.key).await;
+    let record = record.map_err(|error| store_api_error(&error))?;
+    Ok(match record {
+        Some(record) => message_event(run, record.entry, &offered.inbound),
+        None => MessageEvent::from(&*offered.inbound),
+    })
 }

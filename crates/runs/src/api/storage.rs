@@ -84,7 +84,7 @@ impl MethodHandler for StorageGet {
             let location =
                 record.as_ref().and_then(ContentLocation::from_record).ok_or_else(|| not_found_error(area))?;
             if let Some(blob) = store.blob(location.content_blob()).await.map_err(|error| store_api_error(&error))? {
-                return Ok(StoredContent { content: location.strip_marker(blob) });
+                return Ok(StoredContent { content: location.strip_mark(blob) });
             }
             // The content was replaced since the record was read, and its blob removed.
         }

@@ -1,5 +1,6 @@
 //! One run: its authority, its journal and its progress.
 
+pub(crate) mod artifact_quota;
 pub(crate) mod call_limiter;
 pub(crate) mod open_calls;
 mod output;
@@ -22,6 +23,7 @@ use capstan_turn::RunError;
 use tokio::sync::{OnceCell, mpsc};
 use tokio_util::sync::CancellationToken;
 
+use self::artifact_quota::ArtifactQuota;
 use self::call_limiter::CallLimiter;
 use self::open_calls::OpenCalls;
 pub(crate) use self::output::dropped_result_entry;
@@ -66,6 +68,8 @@ pub(crate) struct Run {
     pub(crate) progress: Mutex<RunProgressState>,
     /// Limits and lifetime of the run API.
     pub(crate) call_limiter: CallLimiter,
+    /// Quota of the artifacts that the run and its child runs create.
+    pub(crate) artifact_quota: ArtifactQuota,
     /// Maximum duration of the run.
     pub(crate) timeout: Duration,
 }
@@ -105,6 +109,8 @@ pub(crate) struct RunProgressState {
     pub(crate) actions: RunActions,
     /// Number of artifacts so far.
     artifact_count: u32,
+    /// Events that arrived during the run and that it ingested.
+    steered_events: Vec<EventKey>,
     message_state: MessageState,
     /// A step is open: its calls are recorded and not all of its results.
     is_step_open: bool,
@@ -271,9 +277,19 @@ impl Run {
         self.ingest_message();
         let message = EntryDraft::message(&ChatMessage::user(prompt));
         let entry = self.journal.append_ingested(self.id(), message, std::slice::from_ref(event));
-        if let MessageState::Ingested(ingested) = &mut self.progress().message_state {
+        let mut progress = self.progress();
+        progress.steered_events.push(event.clone());
+        if let MessageState::Ingested(ingested) = &mut progress.message_state {
             ingested.push(RunMessage::New(entry));
         }
+    }
+
+    /// Returns true for an event that the run serves: one that it was started for, or one that it ingested. A child run
+    /// serves the event of its parent.
+    pub(crate) fn serves_event(&self, key: &EventKey) -> bool {
+        EventKey::from(&self.context.event) == *key
+            || self.served_events.iter().any(|(served, _)| served == key)
+            || self.progress().steered_events.contains(key)
     }
 
     /// Line of the command that the run serves, if its event is one. A child run works for its parent and serves no

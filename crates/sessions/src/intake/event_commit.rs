@@ -151,6 +151,7 @@ impl EventCommitter {
                     let lease = lease.and_then(|position: usize| committed.outputs.get(position));
                     event.lease = reservation.claim.fence(lease);
                     event.entry = committed.entry_id(entry).unwrap_or_default();
+                    event.inbound = event.inbound.with_entry(event.entry);
                     return Ok(());
                 }
             }

@@ -295,6 +295,7 @@ async fn load_accepted_events(
         let Ok(own_binding) = accepted.binding.as_ref().map(StoredBinding::parse).transpose() else { continue };
         let origin = accepted.origin();
         let inbound = InboundEvent::new(*accepted.event).with_origin(origin).with_accepted_at(event.accepted_at);
+        let inbound = inbound.with_entry(event.entry);
         orphaned.no_turn_reason = orphaned.no_turn_reason.take().or(accepted.without_turn);
         let kind = match inbound.command_line() {
             Some(_) => ArrivalKind::Command,

@@ -66,7 +66,7 @@ fn serve_reads(jobs: &Receiver<ReadJob>, idle: &Weak<IdleThreads>) {
                 work();
                 let Some(idle) = idle.upgrade() else { return };
                 lock(&idle).push(IdleThread { id: thread::current().id(), jobs: thread });
-                // The next owner of the permit can rely on the list being kept by the pool alone.
+                // The pool alone keeps the list when the permit is free.
                 drop(idle);
                 drop(permit);
             }

@@ -1,6 +1,6 @@
-//! Data of the events about stored state, stored content and bindings.
+//! Data of the events about stored state, stored content, artifacts and bindings.
 
-use capstan_protocol::{Binding, BindingId, StateScope, StorageArea};
+use capstan_protocol::{ArtifactId, Binding, BindingId, StateScope, StorageArea, TapeName};
 use serde::{Deserialize, Serialize};
 
 /// A change that a runner made to its stored state.
@@ -77,6 +77,19 @@ pub struct StateKeyRemoval {
 /// Removal of everything in a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamespaceClearing {
+    /// Reason, as text.
+    pub reason: String,
+}
+
+/// Content of an artifact that an operator removed. The entry of the artifact stays.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArtifactRemoval {
+    /// The artifact.
+    pub id: ArtifactId,
+    /// Tape that records it.
+    pub tape: TapeName,
+    /// Size of the content.
+    pub bytes: u64,
     /// Reason, as text.
     pub reason: String,
 }

@@ -23,8 +23,8 @@ use serde_json::{Value, json};
 
 pub use self::action_events::{ActionDenier, ActionEnd, ActionEndRecord, ActionRefusal, ActionStart, ChildActions};
 pub use self::data_events::{
-    BindingChange, NamespaceClearing, NamespaceEdit, StateChange, StateKeyChange, StateKeyEdit, StateKeyRemoval,
-    StorageChange,
+    ArtifactRemoval, BindingChange, NamespaceClearing, NamespaceEdit, StateChange, StateKeyChange, StateKeyEdit,
+    StateKeyRemoval, StorageChange,
 };
 pub use self::event_acceptance::{EventAcceptance, StoredBinding};
 pub use self::run_events::{
@@ -159,6 +159,8 @@ tape_events! {
     ResultsNoted(ResultAnomalies) = "results.noted", Hidden;
     /// An artifact was stored.
     ArtifactCreated(Artifact) = "artifact.created", Hidden;
+    /// An operator removed the content of an artifact.
+    ArtifactRemoved(ArtifactRemoval) = "artifact.removed";
     /// A runner changed its stored state: keys and sizes, never values.
     StateChanged(StateChange) = "state.changed", Hidden;
     /// A runner changed its stored content.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use capstan_protocol::SessionId;
+use capstan_protocol::{SessionId, escape_line};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -48,8 +48,8 @@ impl BackgroundJob {
             shell.finish(exit).await;
             exit_sender.send_replace(Some(exit));
         });
-        let command =
-            shell_command.secrets.first_chars(&shell_command.command, LISTED_COMMAND_CHARS).replace('\n', " ");
+        // A terminal that shows the list must not hide a part of the command.
+        let command = escape_line(shell_command.secrets.first_chars(&shell_command.command, LISTED_COMMAND_CHARS));
         Self { id, session, command, output, exit, cancel, task }
     }
 

@@ -506,8 +506,8 @@ async fn x06_pages_of_all_sessions_are_fetched_in_a_limited_number_of_slots() {
     let options = WebOptions { allow_private: vec![address.to_string().parse().unwrap()], proxy: None };
     let fetcher = PageFetcher::new(options, Arc::new(SystemResolver));
     let url = format!("http://{address}/");
-    let fetches = (0..3 * MAX_CONCURRENT_FETCHES).map(|_| fetch_text(&fetcher, &url));
-    let texts = futures::future::join_all(fetches).await;
+    let pending = (0..3 * MAX_CONCURRENT_FETCHES).map(|_| fetch_text(&fetcher, &url));
+    let texts = futures::future::join_all(pending).await;
     assert!(texts.iter().all(|text| text == "hi"));
     assert_eq!(most.load(Ordering::SeqCst), MAX_CONCURRENT_FETCHES);
 }

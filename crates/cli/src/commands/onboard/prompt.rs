@@ -1,6 +1,6 @@
 //! Prompts at a terminal.
 
-use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::io::{self, BufRead as _, Write as _};
 use std::time::Duration;
 
 use capstan_protocol::ErrorCode;
@@ -10,14 +10,14 @@ use rustix::termios::tcgetattr;
 use secrecy::SecretString;
 
 use super::answers::is_single_token;
-use crate::CommandError;
+use crate::{CommandError, attended_terminal};
 
 /// Poll interval for terminal loss.
 const PROMPT_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Checks if prompts can be answered at a terminal.
 pub(super) fn is_interactive() -> bool {
-    io::stdin().is_terminal() && io::stderr().is_terminal()
+    attended_terminal::is_attended()
 }
 
 /// Asks for a line. An empty line selects the default, which the prompt shows in brackets.

@@ -1,8 +1,10 @@
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 use capstan_hooks::args::CurrentConfig;
 use capstan_hooks::points::OnboardConfig;
 use capstan_hooks::{BoxError, HookRegistrar, Plugin};
+use capstan_protocol::JsonObject;
 use serde_json::{Value, json};
 
 use super::{OnboardArgs, run_onboard};
@@ -12,6 +14,24 @@ use crate::{Capstan, CommandError};
 
 /// A plugin whose `onboard_config` hook returns these settings.
 struct OnboardConfigPlugin(Value);
+
+/// A plugin that records the settings that its `onboard_config` hook sees.
+struct ConfigWitness(Arc<Mutex<JsonObject>>);
+
+impl Plugin for ConfigWitness {
+    fn name(&self) -> &'static str {
+        "witness"
+    }
+
+    fn register(&self, hooks: &mut HookRegistrar) -> Result<(), BoxError> {
+        let seen = Arc::clone(&self.0);
+        hooks.on_sync(OnboardConfig, move |current: CurrentConfig| {
+            seen.lock().unwrap().clone_from(&current.0);
+            Ok(None)
+        });
+        Ok(())
+    }
+}
 
 impl Plugin for OnboardConfigPlugin {
     fn name(&self) -> &'static str {
@@ -29,8 +49,8 @@ impl Plugin for OnboardConfigPlugin {
     }
 }
 
-async fn onboard_with_plugin(home: &Path, settings: Value) -> Result<String, CommandError> {
-    let capstan = std::sync::Arc::new(Capstan::builder().plugin(OnboardConfigPlugin(settings)).build());
+async fn onboard_with_plugin(home: &Path, plugin: impl Plugin) -> Result<String, CommandError> {
+    let capstan = Arc::new(Capstan::builder().plugin(plugin).build());
     let sources = ConfigSources { home: home.join("home"), workspace: home.to_owned(), environment: Vec::new() };
     let context = CommandContext { capstan: &capstan, config: Config::load(sources)?, workspace: home.to_owned() };
     let arguments = OnboardArgs {
@@ -50,17 +70,31 @@ async fn onboard_with_plugin(home: &Path, settings: Value) -> Result<String, Com
 async fn h02_settings_of_plugins_are_written() {
     let home = tempfile::tempdir().unwrap();
     let settings = json!({"max_steps": 9, "channels": {"cli": {"admission": "collect"}}});
-    let config = onboard_with_plugin(home.path(), settings).await.unwrap();
+    let config = onboard_with_plugin(home.path(), OnboardConfigPlugin(settings)).await.unwrap();
     assert_eq!(config, "model = \"openai:x\"\nmax_steps = 9\n\n[channels.cli]\nadmission = \"collect\"\n");
 }
 
 #[tokio::test]
 async fn h02_invalid_setting_of_a_plugin_fails_before_anything_is_written() {
     let home = tempfile::tempdir().unwrap();
-    let failure = onboard_with_plugin(home.path(), json!({"nonsense": 1})).await.unwrap_err();
+    let failure = onboard_with_plugin(home.path(), OnboardConfigPlugin(json!({"nonsense": 1}))).await.unwrap_err();
     assert_eq!(failure.code, "config-invalid");
     assert!(failure.message.contains(&home.path().join("home/config.toml").display().to_string()), "{failure}");
-    let failure = onboard_with_plugin(home.path(), json!("no mapping")).await.unwrap_err();
+    let failure = onboard_with_plugin(home.path(), OnboardConfigPlugin(json!("no mapping"))).await.unwrap_err();
     assert_eq!(failure.code, "hook-failed");
     assert!(!home.path().join("home").exists(), "nothing was written");
+}
+
+#[tokio::test]
+async fn h11_onboard_config_sees_the_present_values_of_the_home_without_secrets() {
+    let (folder, seen) = (tempfile::tempdir().unwrap(), Arc::default());
+    let config =
+        "max_steps = 7\n\n[models.openai]\napi_key = \"sk-in-the-file\"\nheaders = { X-Team = \"sk-header\" }\n";
+    std::fs::create_dir(folder.path().join("home")).unwrap();
+    std::fs::write(folder.path().join("home/config.toml"), config).unwrap();
+    let written = onboard_with_plugin(folder.path(), ConfigWitness(Arc::clone(&seen))).await.unwrap();
+    assert!(written.contains("max_steps = 7"), "{written}");
+    let seen = seen.lock().unwrap();
+    assert_eq!((&seen["max_steps"], &seen["model"]), (&json!(7), &json!("openai:x")));
+    assert!(!json!(*seen).to_string().contains("sk-"), "{seen:?}");
 }

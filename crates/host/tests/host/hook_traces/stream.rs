@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex};
 use capstan_hooks::args::{BoundRunner, ModelText};
 use capstan_hooks::points::{RenderOutbound, RenderedOutbound, RunModel, RunModelStream, SaveState};
 use capstan_hooks::{HookRegistrar, InboundEvent};
-use capstan_protocol::{OutboundMessage, Outcome, StreamEvent};
+use capstan_protocol::{ErrorCode, OutboundMessage, Outcome, ResultBody, StreamEvent};
+use capstan_testing::LogRecorder;
 use futures::StreamExt as _;
 use futures::stream;
 
 use crate::hook_traces::scenario::TurnScenario;
-use crate::hook_traces::test_plugins::{RecordingChannel, register_channel};
+use crate::hook_traces::test_plugins::{RecordingChannel, register_channel, register_quiet_runner, register_runner};
 
 #[tokio::test]
 async fn t07_each_error_event_is_reported_and_the_turn_continues_with_the_text() {
@@ -183,4 +184,53 @@ async fn t07_t09_a_channel_is_shown_no_raw_text_of_a_reply_that_a_plugin_silence
     let (shown, outcome) = shown_events(register_rendering(|_, _| RenderedOutbound::Silent)).await;
     assert_eq!(shown, [r#"{"type":"final","text":"","ok":true}"#]);
     assert_eq!(outcome, Some(Outcome::Silent));
+}
+
+#[tokio::test]
+async fn t07_a_runner_that_streams_text_and_ends_silent_is_named_in_the_log() {
+    let (log, _guard) = LogRecorder::install();
+    let delta = |delta: &str| ResultBody::MessageDelta { delta: delta.to_owned() };
+    for (results, warnings) in [
+        (vec![delta("hm"), ResultBody::RunCompleted { silent: false }], 0),
+        (vec![ResultBody::RunCompleted { silent: true }], 0),
+        (vec![delta("hm"), ResultBody::RunCompleted { silent: true }], 1),
+    ] {
+        TurnScenario::new().agent_plugin("runner", register_runner(results)).serve_hello().await;
+        let lines = log.lines_with("ended silent");
+        assert_eq!(lines.len(), warnings, "{lines:?}");
+        assert!(lines.iter().all(|line| line.contains("builtin:agent") && line.contains("`streaming`")), "{lines:?}");
+    }
+}
+
+/// Events that a channel is shown of a runner without the capability to stream.
+async fn shown_of_quiet_runner(end: ResultBody) -> (Vec<String>, Option<Outcome>) {
+    let scenario = TurnScenario::new();
+    let recorder = scenario.recorder.clone();
+    let screen = RecordingChannel::new(&recorder);
+    let delta = |delta: &str| ResultBody::MessageDelta { delta: delta.to_owned() };
+    let message = ResultBody::MessageCompleted { content: "of mine".into(), provider_meta: Default::default() };
+    let thought = ResultBody::ReasoningDelta { delta: "a thought".to_owned() };
+    let results = vec![thought, delta("a "), delta("secret"), message, end];
+    let scenario = scenario.agent_plugin("runner", register_quiet_runner(results));
+    let trace = scenario.plugin("screen", register_channel(screen)).serve_hello().await;
+    let lines = recorder.lines();
+    let shown = lines.iter().filter_map(|line| line.trim().strip_prefix("channel shows"));
+    (shown.map(|event| event.trim().to_owned()).collect(), trace.served.outcome)
+}
+
+#[tokio::test]
+async fn t07_t09_text_of_a_runner_that_does_not_stream_is_shown_only_if_it_is_the_reply() {
+    let (shown, outcome) = shown_of_quiet_runner(ResultBody::RunCompleted { silent: true }).await;
+    assert_eq!((shown, outcome), (vec![r#"{"type":"final","text":"","ok":true}"#.to_owned()], Some(Outcome::Silent)));
+
+    let (shown, outcome) = shown_of_quiet_runner(ResultBody::RunCompleted { silent: false }).await;
+    let expected = [r#"{"type":"text","delta":"of mine"}"#, r#"{"type":"final","text":"of mine","ok":true}"#];
+    assert_eq!(shown, expected);
+    assert_eq!(outcome, Some(Outcome::Replied { text: "of mine".to_owned() }));
+
+    let failed = ResultBody::RunFailed { message: "no more".to_owned(), code: Some(ErrorCode::RunFailed.into()) };
+    let (shown, outcome) = shown_of_quiet_runner(failed).await;
+    assert!(matches!(outcome, Some(Outcome::Failed { .. })), "{outcome:?}");
+    let texts = shown.iter().filter(|event| event.contains(r#""type":"text""#)).count();
+    assert_eq!((texts, shown.last().map(String::as_str)), (0, Some(r#"{"type":"final","text":"of mine","ok":false}"#)));
 }

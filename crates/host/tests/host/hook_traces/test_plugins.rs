@@ -19,9 +19,18 @@ pub fn register_echo(hooks: &mut HookRegistrar) {
     hooks.on(RunModel, |prompt: PromptContent| async move { Ok(Some(prompt.text())) });
 }
 
-/// Replaces the built-in agent with a runner that yields `results`.
+/// Replaces the built-in agent with a runner that yields `results`, and streams.
 pub fn register_runner(results: Vec<ResultBody>) -> impl Fn(&mut HookRegistrar) + Send + Sync + 'static {
-    let runner: Arc<dyn Runner> = Arc::new(ScriptedRunner(results));
+    register_scripted_runner(ScriptedRunner { results, streaming: true })
+}
+
+/// Replaces the built-in agent with a runner that yields `results`, without the capability to stream.
+pub fn register_quiet_runner(results: Vec<ResultBody>) -> impl Fn(&mut HookRegistrar) + Send + Sync + 'static {
+    register_scripted_runner(ScriptedRunner { results, streaming: false })
+}
+
+fn register_scripted_runner(runner: ScriptedRunner) -> impl Fn(&mut HookRegistrar) + Send + Sync + 'static {
+    let runner: Arc<dyn Runner> = Arc::new(runner);
     move |hooks| {
         let runner = Arc::clone(&runner);
         hooks.on_sync(ProvideRunners, move || Ok(Some(vec![Arc::clone(&runner)])));
@@ -38,17 +47,22 @@ pub fn register_channel(screen: RecordingChannel) -> impl Fn(&mut HookRegistrar)
 }
 
 /// Runner that yields a fixed list of results.
-struct ScriptedRunner(Vec<ResultBody>);
+struct ScriptedRunner {
+    results: Vec<ResultBody>,
+    /// Capability `streaming`.
+    streaming: bool,
+}
 
 impl Runner for ScriptedRunner {
     fn descriptor(&self) -> Descriptor {
+        let streaming = self.streaming;
         let capabilities =
-            capstan_protocol::RunnerCapabilities { streaming: true, event_context: true, ..Default::default() };
+            capstan_protocol::RunnerCapabilities { streaming, event_context: true, ..Default::default() };
         Descriptor { capabilities, ..Descriptor::new("builtin:agent", "scripted") }
     }
 
     fn run(&self, _context: RunContext, _api: RunApi) -> ResultStream {
-        stream::iter(self.0.clone().into_iter().map(RunResult::from)).boxed()
+        stream::iter(self.results.clone().into_iter().map(RunResult::from)).boxed()
     }
 }
 

@@ -158,6 +158,31 @@ async fn k02_an_action_requested_as_a_result_is_performed_once() {
 }
 
 #[tokio::test]
+async fn g05_a_runner_lists_the_actions_that_it_may_request() {
+    let all = || Some(AllowList::All);
+    let mute = || AllowList::only(["member.mute", "message.pin"]);
+    for (permissions, policy, expected) in [
+        (AllowList::All, all(), &["member.mute", "message.delete"][..]),
+        (mute(), all(), &["member.mute"]),
+        (AllowList::All, Some(mute()), &["member.mute"]),
+        (AllowList::All, None, &[]),
+    ] {
+        let group = GroupChannel::new();
+        let listed = Arc::new(Mutex::new(Vec::new()));
+        let recorded = Arc::clone(&listed);
+        let plugin = action_runner_plugin(platform_authority(permissions), move |_, api: RunApi| {
+            let recorded = Arc::clone(&recorded);
+            async move { *recorded.lock().unwrap() = api.platform.list().await.unwrap() }
+        });
+        let conversation = GroupConversation::new(&group, platform_binding(policy), |b| b.agent_plugin(plugin)).await;
+        conversation.send_message().await;
+        let listed = listed.lock().unwrap();
+        assert_eq!(listed.iter().map(|action| action.name.as_str()).collect::<Vec<_>>(), expected);
+        assert!(listed.iter().all(|action| action.parameters.is_object()));
+    }
+}
+
+#[tokio::test]
 async fn g05_runner_binding_and_channel_can_each_refuse_an_action() {
     let all = || Some(AllowList::All);
     let other = || AllowList::only(["member.mute"]);

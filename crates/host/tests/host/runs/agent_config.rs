@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use capstan_host::testing::TestHost;
+use capstan_host::testing::{TestHost, scripted_provider_options};
+use capstan_models::{ProviderOptions, WireProtocol};
 use capstan_policy::default_binding;
 use capstan_protocol::Binding;
 use capstan_tape::{Batch, Fact, KeyValueRecord};
@@ -43,6 +44,40 @@ async fn g02_a_tool_outside_of_the_configuration_is_not_called() {
     let served = host.send_message("[[tool:help]]").await;
     let text: String = served.outbounds.iter().map(|outbound| outbound.content.text()).collect();
     assert!(text.contains("the tool help is not allowed here"), "{text}");
+}
+
+#[tokio::test]
+async fn g02_a_binding_has_fallback_models_of_its_own() {
+    let model = ScriptedModel::start_with(|request, _| match request["model"].as_str() {
+        Some("second") => ScriptedReply::text("I can"),
+        _ => ScriptedReply::status(503, r#"{"error": {"message": "not now"}}"#),
+    })
+    .await;
+    let config = json!({"model": "openai:first", "fallbacks": ["openai:busy", "openai:second"]});
+    let provider = ProviderOptions { retries: 0, ..scripted_provider_options(&model) };
+    let host = TestHost::builder()
+        .provider("openai", WireProtocol::OpenAi, provider)
+        .options(|options| options.fallback_models = vec!["openai:of-the-host".parse().unwrap()])
+        .binding(binding(&json!({"runner_config": config})))
+        .start()
+        .await;
+    assert_eq!(host.send_message("hello").await.output, "I can");
+    let models: Vec<Value> = model.requests().iter().map(|request| request["model"].clone()).collect();
+    assert_eq!(models, ["first", "busy", "second"]);
+}
+
+#[tokio::test]
+async fn g02_a_model_call_ends_at_the_timeout_of_its_binding() {
+    let barrier = ReplyBarrier::new();
+    let model = ScriptedModel::start(vec![ScriptedReply::text("too late").with_barrier(&barrier)]).await;
+    let config = json!({"options": {"timeout_seconds": 1}});
+    let host =
+        TestHost::builder().scripted_model(&model).binding(binding(&json!({"runner_config": config}))).start().await;
+    let error = host.send_message("hello").await.error.unwrap();
+    assert_eq!(error.code(), "model-unreachable");
+    assert!(error.to_string().contains("did not answer within the 1 seconds of the call"), "{error}");
+    assert!(barrier.is_reached());
+    barrier.release();
 }
 
 #[tokio::test]

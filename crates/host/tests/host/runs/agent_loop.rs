@@ -228,6 +228,8 @@ async fn p14_tape_reads_are_bounded_and_tape_counts_are_complete() {
     let answer = tool_replies(&model.requests()[1]).pop().unwrap();
     // The run itself wrote seven entries before this call.
     assert_eq!(answer, "call: [200, 200, 251, 157], last anchor 249");
+    let found = conversation.send_message(",tape.search needle limit=1000").await;
+    assert_eq!(found.output.lines().count(), 50, "each entry is read as a whole");
 }
 
 #[tokio::test]

@@ -187,6 +187,7 @@ pub async fn call_method(api: &RunApi, method: ApiMethod, text: &str) -> Result<
             let (base, question) = ("base".to_owned(), owned());
             api.knowledge.retrieve(RetrieveCall { base, question, limit: 5, ..RetrieveCall::default() }).await.map(drop)
         }
+        ApiMethod::PlatformList => api.platform.list().await.map(drop),
         ApiMethod::PlatformCall => {
             let arguments = JsonObject::from_iter([("text".to_owned(), Value::from(text))]);
             api.platform.call(ActionRequest { action: "message.delete".to_owned(), arguments }).await.map(drop)

@@ -392,6 +392,38 @@ async fn p09_a_merged_child_joins_its_parent_after_the_result_of_the_call() {
 }
 
 #[tokio::test]
+async fn a04_a_subagent_may_inherit_the_conversation_up_to_its_step() {
+    for (arguments, knows) in [
+        (json!({"prompt": "review it", "session": "inherit", "merge_back": true}), true),
+        (json!({"prompt": "review it", "session": "temp"}), false),
+        (json!({"prompt": "review it"}), false),
+    ] {
+        let model = ScriptedModel::start(vec![
+            ScriptedReply::text("the plan is to wait"),
+            subagent_call(arguments.clone()),
+            ScriptedReply::text("a sound plan"),
+            ScriptedReply::text("it is sound"),
+        ])
+        .await;
+        let conversation = TestHost::builder().scripted_model(&model).plugin(tools_plugin(Vec::new)).start().await;
+        conversation.send_message("make a plan").await;
+        assert_eq!(conversation.send_message("is it sound?").await.output, "it is sound", "{arguments}");
+        let requests = model.requests();
+        let of_child = &requests[2]["messages"];
+        let text = of_child.to_string();
+        for said in ["make a plan", "the plan is to wait", "is it sound?"] {
+            assert_eq!(text.contains(said), knows, "{arguments}: {said}");
+        }
+        assert_eq!(of_child.as_array().unwrap().last().unwrap()["content"], "review it");
+        let calls = of_child.as_array().unwrap().iter().filter(|message| message.get("tool_calls").is_some()).count();
+        assert_eq!(calls, 0, "the step that started it is not part of its context: {text}");
+        let parent = requests[3]["messages"].to_string();
+        assert!(parent.contains("make a plan") && parent.contains("a sound plan"), "{parent}");
+        assert_eq!(model.violations(), Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
 async fn p09_a_child_that_fails_is_not_merged() {
     let model = ScriptedModel::start(vec![
         subagent_call(json!({"prompt": "count the files", "merge_back": true, "max_steps": 1})),

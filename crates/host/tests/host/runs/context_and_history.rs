@@ -7,8 +7,8 @@ use capstan_hooks::points::LoadState;
 use capstan_host::testing::TestHost;
 use capstan_policy::default_binding;
 use capstan_protocol::{
-    ActorRef, ApiErrorCode, ArtifactId, Binding, ConversationKind, Event, JsonObject, MessageRole, PermissionSet,
-    StateScope,
+    ActorRef, ApiErrorCode, ArtifactId, Binding, ConversationKind, Event, EventKey, EventOrigin, JsonObject,
+    MessageRole, PermissionSet, StateScope,
 };
 use serde_json::{Value, json};
 
@@ -54,6 +54,28 @@ async fn k01_the_context_and_the_filters_have_the_kind_of_the_conversation() {
         host.serve(event).await.unwrap();
     }
     assert_eq!(*kinds.lock().unwrap(), [Some(ConversationKind::Private)], "no binding fits the others");
+}
+
+#[tokio::test]
+async fn k01_the_context_has_origin_and_time_of_its_event() {
+    let contexts = Arc::new(Mutex::new(Vec::new()));
+    let recorded = Arc::clone(&contexts);
+    let plugin = action_runner_plugin(PermissionSet::none(), move |context, _| {
+        recorded.lock().unwrap().push((context.trigger, context.runtime));
+        async {}
+    });
+    let conversation = permissive_conversation(plugin).await;
+    let remote = Event::message("cli", "local", "one");
+    let keys = [EventKey::from(&remote)];
+    conversation.serve(remote).await.unwrap();
+    conversation.send_message("two").await;
+    let record = conversation.tapes().store().inbox_record(&keys[0]).await.unwrap().unwrap();
+    let contexts = contexts.lock().unwrap();
+    let origins: Vec<_> = contexts.iter().map(|(trigger, _)| trigger.origin).collect();
+    assert_eq!(origins, [Some(EventOrigin::Remote), Some(EventOrigin::Trusted)]);
+    let accepted_at = contexts[0].0.accepted_at.unwrap();
+    assert!(accepted_at <= record.accepted_at && accepted_at <= contexts[0].1.started_at, "{accepted_at}");
+    assert!(contexts[0].1.version.as_ref().is_some_and(|version| version.contains('.')));
 }
 
 #[tokio::test]

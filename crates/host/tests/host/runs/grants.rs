@@ -189,7 +189,7 @@ fn is_method_covered(may: &PermissionSet, method: ApiMethod) -> bool {
         ApiMethod::ModelsInvoke => model(ModelOperation::Invoke),
         ApiMethod::ModelsCountTokens => model(ModelOperation::CountTokens),
         ApiMethod::ModelsRerank => model(ModelOperation::Rerank),
-        ApiMethod::ToolsList => true,
+        ApiMethod::ToolsList | ApiMethod::PlatformList => true,
         ApiMethod::ToolsDetail => may.tools.allows(ToolOperation::Detail, "help"),
         ApiMethod::ToolsCall => may.tools.operations.contains(&ToolOperation::Call) && any_name(&may.tools.names),
         ApiMethod::ToolsCommand => may.tools.allows(ToolOperation::Call, "help"),

@@ -58,9 +58,9 @@ async fn assert_refusals_recorded(conversation: &TestHost, code: ApiErrorCode, e
 }
 
 /// Methods that need no permission: the list of tools is empty under an empty grant.
-const ALWAYS_ALLOWED_METHODS: [ApiMethod; 1] = [ApiMethod::ToolsList];
+const ALWAYS_ALLOWED_METHODS: [ApiMethod; 2] = [ApiMethod::ToolsList, ApiMethod::PlatformList];
 /// Methods without an argument that could be large.
-const METHODS_WITHOUT_PAYLOAD: [ApiMethod; 13] = [
+const METHODS_WITHOUT_PAYLOAD: [ApiMethod; 14] = [
     ApiMethod::TapeFork,
     ApiMethod::ModelsList,
     ApiMethod::SteeringPull,
@@ -74,6 +74,7 @@ const METHODS_WITHOUT_PAYLOAD: [ApiMethod; 13] = [
     ApiMethod::SteeringTake,
     ApiMethod::SessionModel,
     ApiMethod::KnowledgeList,
+    ApiMethod::PlatformList,
 ];
 
 /// Methods with content arguments, which have a larger limit.

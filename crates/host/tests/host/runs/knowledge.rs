@@ -43,7 +43,7 @@ fn folders_plugin(bases: Vec<Arc<dyn KnowledgeSource>>) -> impl Plugin {
 }
 
 fn retrieve_call(base: &str, question: &str, limit: usize) -> RetrieveCall {
-    RetrieveCall { base: base.to_owned(), question: question.to_owned(), limit, cursor: None }
+    RetrieveCall { base: base.to_owned(), question: question.to_owned(), limit, ..RetrieveCall::default() }
 }
 
 /// Binding that grants its runner these knowledge bases only.
@@ -110,6 +110,39 @@ async fn g11_a_runner_retrieves_passages_with_their_source_lines_in_pages() {
             for call in invalid {
                 let refused = api.knowledge.retrieve(call.clone()).await.unwrap_err();
                 assert_eq!(refused.code, ApiErrorCode::InvalidArgument, "{call:?}");
+            }
+        }
+        .boxed()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn g11_a_query_is_limited_to_some_sources() {
+    run_with_handbook(ResourceAccess::all(), |api| {
+        async move {
+            let call = |sources: &[&str], limit| {
+                let sources = sources.iter().map(|source| (*source).to_owned()).collect();
+                RetrieveCall { sources, ..retrieve_call("docs", "copy home anchor", limit) }
+            };
+            for (sources, expected) in [
+                (&["rope.md"][..], &["rope.md:1"][..]),
+                (&["back*"], &["backup.md:1", "backup.md:4"]),
+                (&["*"], &["backup.md:1", "rope.md:1", "backup.md:4"]),
+                (&["rope.md", "backup.md"], &["backup.md:1", "rope.md:1", "backup.md:4"]),
+                (&["back", "notes/*"], &[]),
+            ] {
+                let page = api.knowledge.retrieve(call(sources, 10)).await.unwrap();
+                assert_eq!(passage_sources(&page), expected, "{sources:?}");
+            }
+            let first = api.knowledge.retrieve(call(&["back*"], 1)).await.unwrap();
+            let cursor = first.passages.next.clone();
+            let rest = RetrieveCall { cursor: cursor.clone(), ..call(&["back*"], 1) };
+            let rest = api.knowledge.retrieve(rest).await.unwrap();
+            assert_eq!((passage_sources(&rest), rest.passages.next), (vec!["backup.md:4".to_owned()], None));
+            for refused in [RetrieveCall { cursor, ..call(&["rope.md"], 1) }, call(&["x"; 33], 1)] {
+                let error = api.knowledge.retrieve(refused).await.unwrap_err();
+                assert_eq!(error.code, ApiErrorCode::InvalidArgument);
             }
         }
         .boxed()
@@ -225,12 +258,20 @@ fn knowledge_plugin(
 async fn retrieve_through_plugin(
     retrieve: impl Fn(KnowledgeQuery) -> Result<RetrievedPassages, KnowledgeError> + Clone + Send + Sync + 'static,
 ) -> Result<RetrievedPage, ApiError> {
+    call_through_plugin(retrieve, retrieve_call("plugin-base", "rope", 3)).await
+}
+
+/// Result of one call against the source of a plugin.
+async fn call_through_plugin(
+    retrieve: impl Fn(KnowledgeQuery) -> Result<RetrievedPassages, KnowledgeError> + Clone + Send + Sync + 'static,
+    call: RetrieveCall,
+) -> Result<RetrievedPage, ApiError> {
     let result = Arc::new(Mutex::new(None));
     let result_slot = Arc::clone(&result);
     let runner = action_runner_plugin(PermissionSet::all(), move |_, api| {
-        let result_slot = Arc::clone(&result_slot);
+        let (result_slot, call) = (Arc::clone(&result_slot), call.clone());
         async move {
-            let page = api.knowledge.retrieve(retrieve_call("plugin-base", "rope", 3)).await;
+            let page = api.knowledge.retrieve(call).await;
             *result_slot.lock().unwrap() = Some(page);
         }
     });
@@ -256,6 +297,14 @@ async fn g11_a_plugin_provides_a_knowledge_source() {
     assert_eq!(sources, ["rope 0", "rope 1", "rope 2"]);
     assert!(page.passages.next.is_some());
     assert_eq!(page.skipped.as_deref(), Some("the cellar"));
+}
+
+#[tokio::test]
+async fn g11_a_source_that_cannot_filter_is_not_queried_with_a_filter() {
+    let call = RetrieveCall { sources: vec!["x".to_owned()], ..retrieve_call("plugin-base", "rope", 3) };
+    let refused = call_through_plugin(|_| panic!("it is not queried"), call).await.unwrap_err();
+    assert_eq!(refused.code, ApiErrorCode::InvalidArgument);
+    assert!(refused.message.contains("cannot be limited"), "{refused}");
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ use capstan_protocol::{
     ApiErrorCode, Binding, Content, ContentPart, Descriptor, Event, HostStateRequirement, Outcome, PermissionSet,
     ResultBody, RunContext, RunResult, RunnerCapabilities, StatePolicy, StateScope, StreamEvent,
 };
+use capstan_tape::RunStatus;
 use futures::{FutureExt as _, StreamExt as _, stream};
 use serde_json::json;
 use tokio::sync::Notify;
@@ -252,5 +253,40 @@ async fn g04_the_deadline_of_a_run_is_the_earliest_of_host_runner_and_binding() 
         let run = host.tapes().store().run(&served.run_id.unwrap()).await.unwrap().unwrap();
         let seconds = (run.deadline.unwrap().as_millis() - run.started_at.as_millis()) / 1000;
         assert_eq!(seconds.to_string(), expected);
+    }
+}
+
+/// Runner that never ends, with a timeout in seconds.
+struct StalledRunner(Option<u64>);
+
+impl Runner for StalledRunner {
+    fn descriptor(&self) -> Descriptor {
+        Descriptor { timeout_seconds: self.0, ..Descriptor::new("builtin:agent", "stalled") }
+    }
+
+    fn run(&self, _: RunContext, _: RunApi) -> ResultStream {
+        stream::pending().boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn g04_a_run_ends_at_the_deadline_of_its_runner_or_its_binding() {
+    for (runner, binding) in [(Some(60), None), (None, Some(60)), (Some(60), Some(3600)), (Some(3600), Some(60))] {
+        let host = TestHost::builder()
+            .agent(StalledRunner(runner))
+            .binding(Binding { timeout_seconds: binding, ..default_binding() })
+            .start()
+            .await;
+        let started_at = tokio::time::Instant::now();
+        let served = host.send_message("go").await;
+        assert_eq!(started_at.elapsed().as_secs(), 60, "on the paused clock of the test");
+        assert_eq!(served.error.unwrap().code(), "run-timeout");
+        let run = host.tapes().store().run(&served.run_id.unwrap()).await.unwrap().unwrap();
+        assert_eq!(run.status, RunStatus::Timeout);
+        assert!(
+            served.outbounds[0].content.text().contains("did not end within its deadline"),
+            "{:?}",
+            served.outbounds
+        );
     }
 }

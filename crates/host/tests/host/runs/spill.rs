@@ -56,8 +56,8 @@ async fn a10_a_long_tool_output_becomes_an_artifact_that_the_model_can_page_thro
     let created = entries.iter().find(|entry| entry.name() == Some("artifact.created")).unwrap();
     assert_eq!(result.meta["artifact"], created.payload["data"]["id"]);
     assert_eq!(created.id.next(), result.id, "both entries are written together");
-    let hash = serde_json::from_value(created.payload["data"]["hash"].clone()).unwrap();
-    let content = conversation.tapes().store().blob(&hash).await.unwrap().unwrap();
+    let artifact = serde_json::from_value(created.payload["data"].clone()).unwrap();
+    let content = conversation.tapes().artifact_content(&artifact).await.unwrap().unwrap();
     assert_eq!(content.len() as u64, created.payload["data"]["bytes"]);
     let content = String::from_utf8(content).unwrap();
     assert!(

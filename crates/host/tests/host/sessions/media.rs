@@ -130,6 +130,25 @@ async fn g14_a_message_names_the_artifacts_that_its_runner_yields() {
 }
 
 #[tokio::test]
+async fn g14_an_artifact_result_above_the_quota_is_dropped() {
+    let phone = Arc::new(TestChannel::new("phone").with_media());
+    let reference = |name: &str| json!({"type": "artifact", "artifact": {"name": name}});
+    let runner = YieldingRunner(vec![
+        artifact_result("a.csv", "YSxi"),
+        artifact_result("b.csv", "YyxkCg=="),
+        parts_result(&json!([reference("a.csv"), reference("b.csv")])),
+        ResultBody::RunCompleted { silent: false },
+    ]);
+    let builder = TestEnvironment::in_memory().host().channel(&phone).agent(runner);
+    let host = builder.options(|options| options.limits.max_artifact_bytes = 6).start().await;
+    host.serve(Event::message("phone", "a", "hi")).await.unwrap();
+    let text = phone.sent_messages()[0].message.content.text_with_file_names();
+    assert_eq!(text, "[file: a.csv]\n[file b.csv is not available]");
+    let dropped = host.event_data("result.dropped").await;
+    assert!(dropped[0]["reason"].as_str().unwrap().contains("at most 6 bytes together"), "{dropped:?}");
+}
+
+#[tokio::test]
 async fn x06_a_private_address_in_a_reply_is_not_sent() {
     let phone = Arc::new(TestChannel::new("phone").with_media());
     let runner = YieldingRunner(vec![
@@ -155,6 +174,25 @@ async fn x06_a_private_address_in_a_reply_is_not_sent() {
     assert!(dropped[1]["reason"].as_str().unwrap().contains("169.254.169.254"), "{dropped:?}");
     let recorded = json!(host.entries().await.iter().map(|entry| &entry.payload["content"]).collect::<Vec<_>>());
     assert!(!recorded.to_string().contains("169.254"), "a later model call does not send it either: {recorded}");
+}
+
+#[tokio::test]
+async fn g14_a_runner_sends_an_attachment_on() {
+    let phone = Arc::new(TestChannel::new("phone").with_media());
+    let environment = TestEnvironment::in_memory();
+    let host = environment.host().channel(&phone).agent(MediaRunner).start().await;
+    let mut first = Event::message("phone", "a", "hi");
+    first.input.contents = vec![ContentPart::from_file("notes.txt", "data:text/plain;base64,aGk=")];
+    host.serve(first).await.unwrap();
+    let entries = host.entries().await;
+    let accepted = entries.iter().find(|entry| entry.name() == Some("event.accepted")).unwrap().id;
+    let event = Event::message("phone", "a", format!("refer event-{accepted}.1"));
+    host.serve(event.clone()).await.unwrap();
+    let Content::Parts(sent) = &phone.sent_messages()[1].message.content else { panic!("parts") };
+    assert_eq!(sent[2], ContentPart::from_file("notes.txt", "data:text/plain;base64,aGk="));
+    let rows = environment.store().outbox_records(&EventKey::from(&event)).collect().await.unwrap();
+    let Content::Parts(stored) = &rows[0].message.content else { panic!("{rows:?}") };
+    assert!(stored[2].artifact().unwrap().content_blob.is_some(), "the outbox refers to a copy in the store");
 }
 
 #[tokio::test]
