@@ -1,7 +1,7 @@
 //! Rows of the last commits, by which a state that went back is recognised.
 
 use capstan_protocol::{EntryId, EventKey, TapeName};
-use capstan_tape::{Batch, Fact};
+use capstan_tape::{Batch, CommitReceipt, Fact, FactOutput};
 use rusqlite::{Connection, OptionalExtension as _, Result};
 
 use super::columns::{event_key_columns, to_sql_integer};
@@ -10,7 +10,7 @@ use super::high_water_mark::count_entries;
 /// Rows that stay as long as the database does: the newest of each kind that this process has committed.
 #[derive(Debug, Default)]
 pub(super) struct CommitWitness {
-    /// Number of entries at an earlier time.
+    /// Number of entries at an earlier time, and of those that this process has appended since.
     entries: u64,
     accepted: Option<EventKey>,
     settled: Option<EventKey>,
@@ -33,21 +33,24 @@ impl CommitWitness {
         self.entries = self.entries.max(entries);
     }
 
-    /// Records a committed batch with the last entry that it appended. Returns true if it added rows that stay; other
-    /// batches may have changed nothing.
-    pub(super) fn record_commit(&mut self, batch: &Batch, head: Option<(TapeName, EntryId)>) -> bool {
-        let (mut accepted, mut settled) = (None, None);
-        for fact in &batch.facts {
-            match fact {
-                Fact::AcceptEvent { key, .. } => accepted = Some(key),
-                Fact::SettleEvent { key, .. } => settled = Some(key),
+    /// Records a committed batch. Returns true if it added rows that stay; other batches may have changed nothing.
+    pub(super) fn record_commit(&mut self, batch: &Batch, receipt: &CommitReceipt) -> bool {
+        let (mut accepted, mut settled, mut head) = (None, None, None);
+        for (fact, output) in batch.facts.iter().zip(&receipt.outputs) {
+            match (fact, output) {
+                (Fact::AcceptEvent { key, .. }, _) => accepted = Some(key),
+                (Fact::SettleEvent { key, .. }, _) => settled = Some(key),
+                (Fact::AppendEntry { tape, .. }, FactOutput::Entry(id)) => {
+                    self.entries += 1;
+                    head = Some((tape, *id));
+                }
                 _ => {}
             }
         }
         let has_added_rows = accepted.is_some() || settled.is_some() || head.is_some();
         self.accepted = accepted.cloned().or_else(|| self.accepted.take());
         self.settled = settled.cloned().or_else(|| self.settled.take());
-        self.head = head.or_else(|| self.head.take());
+        self.head = head.map(|(tape, id)| (tape.clone(), id)).or_else(|| self.head.take());
         has_added_rows
     }
 

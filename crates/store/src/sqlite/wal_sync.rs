@@ -8,8 +8,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use capstan_protocol::{EntryId, TapeName};
-use capstan_tape::{Batch, StoreError};
+use capstan_tape::{Batch, CommitReceipt, StoreError};
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 use tokio::sync::watch;
@@ -113,8 +112,8 @@ impl WalSyncer {
     }
 
     /// Records a committed batch. If it added rows, it must be in the log from now on.
-    pub(super) fn record_commit(&mut self, batch: &Batch, head: Option<(TapeName, EntryId)>) {
-        if self.witness.record_commit(batch, head) {
+    pub(super) fn record_commit(&mut self, batch: &Batch, receipt: &CommitReceipt) {
+        if self.witness.record_commit(batch, receipt) {
             self.guard.record_commit();
         }
     }

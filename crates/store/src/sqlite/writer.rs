@@ -18,8 +18,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use capstan_protocol::{EntryId, TapeName, Timestamp};
-use capstan_tape::{Batch, CommitDurability, CommitReceipt, Fact, FactOutput, StoreError, rules};
+use capstan_protocol::Timestamp;
+use capstan_tape::{Batch, CommitDurability, CommitReceipt, StoreError, rules};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -341,7 +341,7 @@ impl GroupCommitter<'_> {
         let results: Vec<CommitResult> = results.collect();
         for (prepared, result) in group.iter().zip(&results) {
             if let Ok(receipt) = result {
-                self.wal.record_commit(&prepared.batch, last_entry(&prepared.batch, receipt));
+                self.wal.record_commit(&prepared.batch, receipt);
             }
         }
         let replies = results.into_iter().zip(group).map(|(result, prepared)| CommitReply { result, prepared });
@@ -543,14 +543,6 @@ impl GroupCommitter<'_> {
     fn execute(&self, sql: &'static str) -> Result<(), StoreError> {
         self.statements.execute(sql, []).map(drop).map_err(|error| store_error(self.path, &error))
     }
-}
-
-/// Last entry that a committed batch appended, with its tape.
-fn last_entry(batch: &Batch, receipt: &CommitReceipt) -> Option<(TapeName, EntryId)> {
-    batch.facts.iter().zip(&receipt.outputs).rev().find_map(|(fact, output)| match (fact, output) {
-        (Fact::AppendEntry { tape, .. }, FactOutput::Entry(id)) => Some((tape.clone(), *id)),
-        _ => None,
-    })
 }
 
 fn send_reply(reply: CommitReply, sender: oneshot::Sender<CommitReply>) {

@@ -271,14 +271,20 @@ async fn check_history(database: &Path, store: &SqliteStore) -> Result<CheckResu
     let missing_now = mark.entries.saturating_sub(entries);
     let setback = mark.setback.as_ref();
     let missing = missing_now + setback.map_or(0, |setback| setback.entries);
-    if missing == 0 {
+    if missing == 0 && mark.replaced_at.is_none() {
         return Ok(CheckResult::ok("history", format!("entries: {entries}")));
     }
     let found = setback.map(|setback| format!(", found {}", setback.found_at)).unwrap_or_default();
-    let message = format!("the database went back by {missing} entries{found}: an older copy took its place");
+    let message = match mark.replaced_at.filter(|_| missing == 0) {
+        Some(replaced_at) => {
+            format!("the files of the database were replaced while a process used them, {replaced_at}")
+        }
+        None => format!("the database went back by {missing} entries{found}: an older copy took its place"),
+    };
     let hint = "expected after restoring a backup: acknowledge it with `capstan doctor --repair`; otherwise put back \
                 the newer file";
-    Ok(CheckResult::warning("history", message, hint).data(json!({ "missing_entries": missing })))
+    let data = json!({ "missing_entries": missing, "replaced_at": mark.replaced_at });
+    Ok(CheckResult::warning("history", message, hint).data(data))
 }
 
 fn check_schema(version: u32) -> CheckResult {
