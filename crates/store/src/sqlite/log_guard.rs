@@ -25,9 +25,9 @@ const INDEX_HEADER_BYTES: usize = 48;
 /// Length of the part of it that its checksum covers.
 const INDEX_CHECKED_BYTES: usize = 40;
 /// Length of the header of the log.
-const LOG_HEADER_BYTES: u64 = 32;
+const LOG_HEADER_BYTES: usize = 32;
 /// Length of the header of a frame, which a page follows.
-const FRAME_HEADER_BYTES: u64 = 24;
+const FRAME_HEADER_BYTES: usize = 24;
 /// Maximum number of attempts to read an index that another process is writing.
 const MAX_READS: u32 = 100;
 /// Delay between attempts, after a few immediate ones.
@@ -135,12 +135,12 @@ impl LogGuard {
     /// frames that were checkpointed. A log without a header is ignored by `SQLite`.
     pub(super) fn is_foreign(&self, log: &File, backfilled: u32) -> bool {
         let Some(known) = self.known else { return false };
-        let mut header = [0; LOG_HEADER_BYTES as usize];
-        if log.read_exact_at(&mut header, 0).is_err() || header == [0; LOG_HEADER_BYTES as usize] {
+        let mut header = [0; LOG_HEADER_BYTES];
+        if log.read_exact_at(&mut header, 0).is_err() || header == [0; LOG_HEADER_BYTES] {
             return false;
         }
         let has_checkpointed_frames = || {
-            let mut frame = [0; FRAME_HEADER_BYTES as usize];
+            let mut frame = [0; FRAME_HEADER_BYTES];
             let read = log.read_exact_at(&mut frame, frame_offset(backfilled.max(1), known.page_bytes));
             read.is_ok() && frame[8..16] == known.salts
         };
@@ -156,10 +156,10 @@ impl LogContent {
             return Ok(None);
         }
         let last_frame = frame_offset(self.max_frame, self.page_bytes);
-        if log.metadata()?.len() < last_frame + FRAME_HEADER_BYTES + self.page_bytes {
+        if log.metadata()?.len() < last_frame + FRAME_HEADER_BYTES as u64 + self.page_bytes {
             return Ok(Some("it is shorter than the commits in it"));
         }
-        let mut header = [0; LOG_HEADER_BYTES as usize];
+        let mut header = [0; LOG_HEADER_BYTES];
         log.read_exact_at(&mut header, 0)?;
         let is_same = header[16..24] == self.salts && self.has_last_frame(log)?;
         Ok((!is_same).then_some("its content was overwritten"))
@@ -167,7 +167,7 @@ impl LogContent {
 
     /// Returns true if the file has the last frame of this state at its place, and so the same frames before it.
     fn has_last_frame(&self, log: &File) -> std::io::Result<bool> {
-        let mut frame = [0; FRAME_HEADER_BYTES as usize];
+        let mut frame = [0; FRAME_HEADER_BYTES];
         log.read_exact_at(&mut frame, frame_offset(self.max_frame, self.page_bytes))?;
         let checksum = [big_endian(&frame, 16), big_endian(&frame, 20)];
         Ok(frame[8..16] == self.salts && checksum == self.checksum)
@@ -176,7 +176,7 @@ impl LogContent {
 
 /// Offset of a frame; the first one has the number 1.
 fn frame_offset(frame: u32, page_bytes: u64) -> u64 {
-    LOG_HEADER_BYTES + u64::from(frame - 1) * (FRAME_HEADER_BYTES + page_bytes)
+    LOG_HEADER_BYTES as u64 + u64::from(frame - 1) * (FRAME_HEADER_BYTES as u64 + page_bytes)
 }
 
 /// Reads the header of the index; `None` if it stays invalid.
