@@ -1,4 +1,5 @@
-//! Terminal shared by replies and notes: a note must not continue the line of an unfinished reply.
+//! Terminal shared by replies and notes (everything that is not a reply). A note starts a new line, even while a reply
+//! streams.
 
 use std::fs::File;
 use std::io::{IsTerminal as _, Result, Write};
@@ -6,28 +7,29 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// Terminal of the standard streams of this process, if they are one.
+/// State of the terminal to which standard output and standard error are connected.
 static STANDARD_TTY: LazyLock<SharedTty> = LazyLock::new(SharedTty::default);
 
-/// Terminal on which two independent streams are merged.
+/// Terminal that shows replies and notes from two streams. Clones share its state.
 #[derive(Debug, Clone, Default)]
 pub struct SharedTty {
-    /// True if the last line belongs to a reply and has not ended.
+    /// True while the last line on the terminal is an unfinished line of a reply.
     is_reply_line_open: Arc<Mutex<bool>>,
 }
 
 impl SharedTty {
-    /// Terminal of this process. Writes to standard error during a reply must go through it.
+    /// Returns the terminal of this process. All notes to standard error must go through its
+    /// [`note_writer`](Self::note_writer), since a reply may be streaming.
     pub fn standard() -> Self {
         STANDARD_TTY.clone()
     }
 
-    /// Wraps the stream for replies.
+    /// Wraps a stream for replies.
     pub fn reply_writer<W: Write>(&self, stream: W) -> ReplyWriter<W> {
         ReplyWriter { stream, tty: self.clone() }
     }
 
-    /// Wraps the stream for everything else.
+    /// Wraps a stream for notes.
     pub fn note_writer<W: Write>(&self, stream: W) -> NoteWriter<W> {
         NoteWriter { stream, tty: self.clone() }
     }
@@ -37,7 +39,7 @@ impl SharedTty {
     }
 }
 
-/// True if standard output and standard error are the same terminal.
+/// Returns true if standard output and standard error are the same terminal.
 pub(crate) fn is_standard_shared() -> bool {
     let (output, error) = (std::io::stdout(), std::io::stderr());
     let is_terminal = output.is_terminal() && error.is_terminal();
@@ -49,7 +51,7 @@ fn device_id(stream: &impl AsFd) -> Option<u64> {
     Some(stream.metadata().ok()?.rdev())
 }
 
-/// Stream for replies.
+/// Writer for replies. Flushes after each write.
 #[derive(Debug)]
 pub struct ReplyWriter<W> {
     stream: W,
@@ -58,12 +60,12 @@ pub struct ReplyWriter<W> {
 
 impl<W: Write> Write for ReplyWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> Result<usize> {
-        let mut is_open = self.tty.lock();
+        let mut is_reply_line_open = self.tty.lock();
         let written = self.stream.write(bytes)?;
-        // A line left in the stream's buffer would appear after a later note.
+        // Text left in the stream's buffer would appear after a later note.
         self.stream.flush()?;
         if let Some(last) = bytes[..written].last() {
-            *is_open = *last != b'\n';
+            *is_reply_line_open = *last != b'\n';
         }
         Ok(written)
     }
@@ -73,7 +75,7 @@ impl<W: Write> Write for ReplyWriter<W> {
     }
 }
 
-/// Stream for everything else. Each write is kept together.
+/// Writer for notes. Ends an unfinished line of a reply first, and writes the bytes of one call without interruption.
 #[derive(Debug)]
 pub struct NoteWriter<W> {
     stream: W,
@@ -82,8 +84,8 @@ pub struct NoteWriter<W> {
 
 impl<W: Write> Write for NoteWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> Result<usize> {
-        let mut is_open = self.tty.lock();
-        if !bytes.is_empty() && std::mem::take(&mut *is_open) {
+        let mut is_reply_line_open = self.tty.lock();
+        if !bytes.is_empty() && std::mem::take(&mut *is_reply_line_open) {
             self.stream.write_all(b"\n")?;
         }
         self.stream.write_all(bytes)?;
@@ -103,11 +105,11 @@ mod tests {
 
     #[test]
     fn c01_note_starts_a_new_line_after_an_unfinished_reply() {
-        let (tty, mut seen) = (SharedTty::default(), Vec::new());
+        let (tty, mut screen) = (SharedTty::default(), Vec::new());
         for (is_note, text) in [
             (true, "first\n"),
-            (false, "half "),
-            (false, "a line"),
+            (false, "unfinished "),
+            (false, "reply"),
             (true, ""),
             (true, "note\n"),
             (true, "note\n"),
@@ -115,14 +117,14 @@ mod tests {
             (true, "last\n"),
         ] {
             if is_note {
-                // `write_all` does not write an empty text at all.
-                let written = tty.note_writer(&mut seen).write(text.as_bytes()).unwrap();
+                // Not `write_all`, which skips the call for an empty text.
+                let written = tty.note_writer(&mut screen).write(text.as_bytes()).unwrap();
                 assert_eq!(written, text.len());
             } else {
-                tty.reply_writer(&mut seen).write_all(text.as_bytes()).unwrap();
+                tty.reply_writer(&mut screen).write_all(text.as_bytes()).unwrap();
             }
         }
-        let seen = String::from_utf8(seen).unwrap();
-        assert_eq!(seen, "first\nhalf a line\nnote\nnote\nwhole line\nlast\n");
+        let screen = String::from_utf8(screen).unwrap();
+        assert_eq!(screen, "first\nunfinished reply\nnote\nnote\nwhole line\nlast\n");
     }
 }

@@ -1,4 +1,4 @@
-//! Parser of the `#[code(...)]` attribute.
+//! Parser of the `#[code(...)]` attribute. The documentation of the crate lists its forms.
 
 use syn::parse::{Parse, ParseStream};
 use syn::{Attribute, Error, Expr, Ident, Result, Token, Variant};
@@ -6,39 +6,40 @@ use syn::{Attribute, Error, Expr, Ident, Result, Token, Variant};
 /// Arguments of the `#[code(...)]` attribute of a variant.
 pub(crate) struct CodeAttribute {
     pub(crate) source: CodeSource,
-    /// Variant of `ExitClass` that replaces the one of the code.
+    /// Variant of `ExitClass` to use instead of the exit class of the code.
     pub(crate) exit: Option<Ident>,
-    /// Expression that replaces the hint of the code.
+    /// Expression to use instead of the hint of the code.
     pub(crate) hint: Option<Expr>,
 }
 
-/// Origin of the code of a variant.
+/// Source of the error code of a variant.
 pub(crate) enum CodeSource {
-    /// A variant of `ErrorCode`.
+    /// `NAME`: this variant of `ErrorCode`.
     Named(Ident),
-    /// The error in this field.
+    /// `field = NAME`: code and exit class of the error in this field.
     Field(Ident),
-    /// The error in the first field, message and hint included.
+    /// `transparent`: code, exit class, message and hint of the error in the first field.
     Transparent,
 }
 
 impl CodeAttribute {
+    /// Parses the attribute of a variant, which must have one.
     pub(crate) fn of(variant: &Variant) -> Result<Self> {
-        match code_attribute(&variant.attrs) {
+        match find_code_attribute(&variant.attrs) {
             Some(attribute) => attribute.parse_args(),
             None => Err(Error::new_spanned(variant, "the variant needs a #[code(...)] attribute")),
         }
     }
 }
 
-/// Returns true if the enum has the attribute `#[code(plugin_codes)]`.
+/// Returns true if an enum has the attribute `#[code(plugin_codes)]`. Any other `#[code(...)]` on an enum is an error.
 pub(crate) fn has_plugin_codes(attributes: &[Attribute]) -> Result<bool> {
-    let Some(attribute) = code_attribute(attributes) else { return Ok(false) };
+    let Some(attribute) = find_code_attribute(attributes) else { return Ok(false) };
     let argument: Ident = attribute.parse_args()?;
     if argument == "plugin_codes" { Ok(true) } else { Err(Error::new_spanned(argument, "expected `plugin_codes`")) }
 }
 
-fn code_attribute(attributes: &[Attribute]) -> Option<&Attribute> {
+fn find_code_attribute(attributes: &[Attribute]) -> Option<&Attribute> {
     attributes.iter().find(|attribute| attribute.path().is_ident("code"))
 }
 

@@ -1,4 +1,4 @@
-//! Listing of the files of a folder, with ignore rules and limits applied.
+//! Lists and opens the files of a knowledge folder, within ignore rules and limits, without leaving the folder.
 
 use std::ffi::OsStr;
 use std::io::{Error, ErrorKind, Result};
@@ -12,11 +12,12 @@ use crate::FolderLimits;
 use crate::file_stamp::{FileIdentity, FileStamp, file_identity};
 use crate::skipped_files::SkippedFiles;
 
-/// Never blocks on a pipe or a terminal, and never follows a link.
+/// Flags for opening files: do not block on a pipe, do not acquire a controlling terminal, do not follow a link.
 const KNOWLEDGE_OPEN_FLAGS: OFlags =
     OFlags::CLOEXEC.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::NOFOLLOW);
 
-/// Folder that is held open, so that files are opened within it even if its path is replaced meanwhile.
+/// Open folder of a knowledge base. Its files are opened relative to its descriptor, so that they come from this folder
+/// even if another one takes over its path.
 pub(crate) struct OpenFolder {
     path: PathBuf,
     descriptor: OwnedFd,
@@ -25,12 +26,12 @@ pub(crate) struct OpenFolder {
 
 /// Regular file found in a folder.
 pub(crate) struct ListedFile {
-    /// Path within the folder.
+    /// Path relative to the folder.
     pub(crate) path: PathBuf,
     pub(crate) stamp: FileStamp,
 }
 
-/// Regular files of a folder in the order of their paths.
+/// Regular files of a folder, sorted by path, and the number of skipped ones.
 #[derive(Default)]
 pub(crate) struct FolderListing {
     pub(crate) files: Vec<ListedFile>,
@@ -38,14 +39,15 @@ pub(crate) struct FolderListing {
 }
 
 impl FolderListing {
-    /// Counts a file or folder that cannot be read, unless it is gone since it was listed.
+    /// Counts an unreadable file or folder, unless it was removed during the listing.
     fn add_unreadable(&mut self, error: Option<ErrorKind>) {
         self.skipped.unreadable += u64::from(error != Some(ErrorKind::NotFound));
     }
 }
 
 impl OpenFolder {
-    /// Opens a folder. Fails if the folder lies inside an excluded one. Excluded folders inside it are skipped.
+    /// Opens a folder. Fails if it lies inside an excluded folder (the home of Capstan). Excluded folders inside it are
+    /// not listed.
     pub(crate) fn open(path: &Path, excluded: &[PathBuf]) -> Result<Self> {
         let path = path.canonicalize()?;
         let canonical_excluded: Vec<PathBuf> =
@@ -60,18 +62,18 @@ impl OpenFolder {
         Ok(Self { path, descriptor, excluded_identities })
     }
 
-    /// Lists the regular files, without hidden and ignored ones, down to `max_depth` folders and up to `max_names` names
-    /// in total.
+    /// Lists the regular files, except hidden and ignored ones. Stops after `max_names` names of files and folders, and
+    /// does not enter folders nested deeper than `max_depth`; either makes the listing truncated.
     pub(crate) fn list(&self, limits: &FolderLimits) -> Result<FolderListing> {
         let mut listing = FolderListing::default();
         for (count, entry) in self.walk(limits.max_depth).enumerate() {
-            // `>`: the first entry is the folder itself.
+            // `>` and not `>=`: the first entry is the folder itself.
             if count > limits.max_names {
                 listing.skipped.is_truncated = true;
                 break;
             }
             match entry {
-                Ok(entry) => self.list_entry(&entry, limits, &mut listing),
+                Ok(entry) => self.add_entry(&entry, limits, &mut listing),
                 Err(error) if count == 0 => return Err(into_io_error(error)),
                 Err(error) => listing.add_unreadable(error.io_error().map(Error::kind)),
             }
@@ -80,10 +82,9 @@ impl OpenFolder {
         Ok(listing)
     }
 
-    /// Walks in the order of the file system: sorting within the walk would hold all names of a folder in memory at once.
+    /// Walks the folder in the order of the file system: a sorted walk would hold all names of a subfolder in memory.
     ///
-    /// Only ignore files inside the folder apply: those of its parents would make the result depend on files outside the
-    /// knowledge base.
+    /// Only ignore files inside the folder apply, so that the listing does not depend on files outside the knowledge base.
     fn walk(&self, max_depth: usize) -> ignore::Walk {
         let excluded = self.excluded_identities.clone();
         WalkBuilder::new(&self.path)
@@ -93,13 +94,13 @@ impl OpenFolder {
             .git_exclude(false)
             .require_git(false)
             .follow_links(false)
-            // Files of the deepest folder are one level below it.
+            // One more level: the files in the deepest folder.
             .max_depth(Some(max_depth.saturating_add(1)))
             .filter_entry(move |entry| excluded.is_empty() || !is_excluded(entry, &excluded))
             .build()
     }
 
-    fn list_entry(&self, entry: &DirEntry, limits: &FolderLimits, listing: &mut FolderListing) {
+    fn add_entry(&self, entry: &DirEntry, limits: &FolderLimits, listing: &mut FolderListing) {
         let Some(kind) = entry.file_type() else { return };
         if kind.is_dir() {
             listing.skipped.is_truncated |= entry.depth() > limits.max_depth;
@@ -116,21 +117,21 @@ impl OpenFolder {
         }
     }
 
-    /// Opens a regular file by its path within the folder. No component of the path may be a link, so that nothing
-    /// outside of the folder is opened, even if part of the path is replaced meanwhile.
+    /// Opens a regular file by its path relative to the folder. Fails if a component of the path is a link, so that no file
+    /// outside the folder is opened, even if part of the path was replaced after the listing.
     pub(crate) fn open_file(&self, path: &Path) -> Result<(OwnedFd, Stat)> {
-        let not_found = || Error::new(ErrorKind::NotFound, "the path leaves the folder");
+        let outside_folder = || Error::new(ErrorKind::NotFound, "the path leaves the folder");
         let mut names: Vec<&OsStr> = Vec::new();
         for component in path.components() {
-            let Component::Normal(name) = component else { return Err(not_found()) };
+            let Component::Normal(name) = component else { return Err(outside_folder()) };
             names.push(name);
         }
-        let (file_name, folders) = names.split_last().ok_or_else(not_found)?;
-        let mut parent = None;
+        let (file_name, folders) = names.split_last().ok_or_else(outside_folder)?;
+        let mut parent: Option<OwnedFd> = None;
         for name in folders {
             let flags = KNOWLEDGE_OPEN_FLAGS | OFlags::RDONLY | OFlags::DIRECTORY;
-            let inner = rustix::fs::openat(parent.as_ref().unwrap_or(&self.descriptor), *name, flags, Mode::empty())?;
-            parent = Some(inner);
+            let folder = rustix::fs::openat(parent.as_ref().unwrap_or(&self.descriptor), *name, flags, Mode::empty())?;
+            parent = Some(folder);
         }
         let flags = KNOWLEDGE_OPEN_FLAGS | OFlags::RDONLY;
         let file = rustix::fs::openat(parent.as_ref().unwrap_or(&self.descriptor), *file_name, flags, Mode::empty())?;

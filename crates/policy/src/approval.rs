@@ -1,12 +1,12 @@
-//! Approval rules: decisions of a binding about single tool calls.
+//! Approval rules of a binding: allow, deny or require consent for a tool call.
 
 use capstan_protocol::{ApprovalDecision, ApprovalRule, JsonObject};
 use serde_json::Value;
 
-/// Reason, written for the model, why a call is refused; `None` when it is allowed. The first matching rule decides; a call
-/// that no rule matches is allowed.
+/// Returns the reason why a call is refused, as a message to the model; `None` if it is allowed. The first matching rule
+/// decides; a call that matches no rule is allowed. `ask` refuses, too, since there is no way yet to ask a person.
 pub fn refusal_reason(rules: &[ApprovalRule], tool: &str, arguments: &JsonObject) -> Option<String> {
-    match rules.iter().find(|rule| is_match(rule, tool, arguments))?.decision {
+    match rules.iter().find(|rule| matches_call(rule, tool, arguments))?.decision {
         ApprovalDecision::Allow => None,
         ApprovalDecision::Ask => Some(format!(
             "the tool {tool} was not called: a rule of the binding requires approval, and no one can be asked"
@@ -17,7 +17,7 @@ pub fn refusal_reason(rules: &[ApprovalRule], tool: &str, arguments: &JsonObject
     }
 }
 
-fn is_match(rule: &ApprovalRule, tool: &str, arguments: &JsonObject) -> bool {
+fn matches_call(rule: &ApprovalRule, tool: &str, arguments: &JsonObject) -> bool {
     if is_unsafe_allow(rule) {
         return false;
     }
@@ -28,16 +28,15 @@ fn is_match(rule: &ApprovalRule, tool: &str, arguments: &JsonObject) -> bool {
     matches_tool && rule.containing.as_deref().is_none_or(|text| contains_text(text, arguments))
 }
 
-/// Returns true for a rule that allows calls containing a text. A model could add the text to any call, so such a rule is
-/// rejected on save, and one in an older store never matches.
+/// Returns true for an `allow` rule with `containing`: a model could add the text to any call. Such a rule is rejected when
+/// the binding is saved. One that an earlier version saved never matches.
 fn is_unsafe_allow(rule: &ApprovalRule) -> bool {
     rule.decision == ApprovalDecision::Allow && rule.containing.is_some()
 }
 
-/// Returns true if a text occurs in the arguments: in a name, in a decoded value, or in their JSON.
+/// Returns true if a text occurs in the arguments: in a key, in a decoded value, or anywhere in their JSON.
 fn contains_text(text: &str, arguments: &JsonObject) -> bool {
-    let field_contains_text =
-        |(name, value): (&String, &Value)| name.contains(text) || value_contains_text(text, value);
+    let field_contains_text = |(key, value): (&String, &Value)| key.contains(text) || value_contains_text(text, value);
     arguments.iter().any(field_contains_text) || Value::Object(arguments.clone()).to_string().contains(text)
 }
 
@@ -45,12 +44,12 @@ fn value_contains_text(text: &str, value: &Value) -> bool {
     match value {
         Value::String(value) => value.contains(text),
         Value::Array(values) => values.iter().any(|value| value_contains_text(text, value)),
-        Value::Object(map) => map.iter().any(|(name, value)| name.contains(text) || value_contains_text(text, value)),
+        Value::Object(map) => map.iter().any(|(key, value)| key.contains(text) || value_contains_text(text, value)),
         Value::Null | Value::Bool(_) | Value::Number(_) => value.to_string().contains(text),
     }
 }
 
-/// Problem of a rule that can match nothing, or more than intended; `None` for a valid one.
+/// Validates a rule when its binding is saved. Returns the reason to reject the rule; `None` if it is valid.
 pub fn rule_error(rule: &ApprovalRule) -> Option<String> {
     if rule.tool.is_empty() || rule.tool.trim_end_matches('*').contains('*') || rule.tool.ends_with("**") {
         let tool = &rule.tool;
@@ -99,7 +98,7 @@ mod tests {
         assert!(!is_allowed(&rules, "bash", &json!({"cmd": "git log"})));
         assert!(
             !is_allowed(&rules, "bash", &json!({"cmd": "git rm . # git status"})),
-            "`allow` with a text is never applied"
+            "`allow` with `containing` never matches"
         );
         assert!(is_allowed(&rules, "bash", &json!({"cmd": "ls"})));
         assert!(!is_allowed(&rules, "fs.read", &json!({"path": "/etc/passwd"})));

@@ -12,7 +12,7 @@ pub enum OutboxStatus {
         /// Number of attempts so far.
         #[serde(default, skip_serializing_if = "is_zero")]
         attempts: u32,
-        /// One of the attempts may have succeeded.
+        /// An earlier attempt may have succeeded.
         #[serde(rename = "fate_unknown", default, skip_serializing_if = "std::ops::Not::not")]
         may_have_been_sent: bool,
         /// Failure of the last attempt.
@@ -25,39 +25,39 @@ pub enum OutboxStatus {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         possible_duplicate: bool,
     },
-    /// Dead letter: not retried any more, its text stays readable.
+    /// Dead letter: no longer retried; its text stays on the tape.
     Undelivered {
-        /// Failure that the channel reported.
+        /// Reason why the message was given up, such as an error of the channel.
         reason: String,
     },
-    /// Held for the operator: it waited too long to be sent without a decision.
+    /// Held for the operator: it waited too long, or may have been sent after the backup that was restored.
     Held {
-        /// Reason of the delay.
+        /// Reason for holding the message.
         reason: String,
-        /// One of the attempts may have succeeded.
+        /// An earlier attempt may have succeeded.
         #[serde(rename = "fate_unknown", default, skip_serializing_if = "std::ops::Not::not")]
         may_have_been_sent: bool,
     },
-    /// Dead letter that the operator dropped (`capstan outbox drop`).
+    /// Held message or dead letter that the operator dropped, or dead letter that `capstan doctor --repair` acknowledged.
     #[serde(rename = "noted")]
     Acknowledged {
-        /// Failure that the channel reported.
+        /// Reason why the message was held or given up.
         reason: String,
     },
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "`skip_serializing_if` passes a reference")]
 fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
 impl OutboxStatus {
-    /// Status of a message before its first attempt.
+    /// Status of a message that has not been attempted.
     pub const fn waiting() -> Self {
         Self::Waiting { attempts: 0, may_have_been_sent: false, reason: None }
     }
 
-    /// Status of a message that was sent once.
+    /// Status of a sent message that is not a possible duplicate.
     pub const fn sent() -> Self {
         Self::Sent { possible_duplicate: false }
     }

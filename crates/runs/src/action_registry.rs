@@ -12,7 +12,7 @@ use serde_json::Value;
 /// Maximum length of the name of an action, in bytes.
 pub(crate) const MAX_ACTION_NAME_LEN: usize = 128;
 
-/// Reason why an action is refused.
+/// Reason for refusing an action. The messages follow the name of the action.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ActionDenial {
     /// The runner's permissions do not include the action.
@@ -24,7 +24,7 @@ pub(crate) enum ActionDenial {
     /// The channel of the event does not offer the action.
     #[error("the channel {0} has no such action")]
     Channel(ChannelName),
-    /// The arguments do not match the schema of the action.
+    /// The arguments do not match the schema of the action, or are nested too deeply.
     #[error("its arguments are not valid: {0}")]
     Arguments(String),
 }
@@ -48,14 +48,17 @@ impl ActionDenial {
     }
 }
 
-/// Maximum nesting of arguments and answers, so that their entries on the tape stay readable.
+/// Maximum nesting of arguments and answers, so that the JSON of their tape entries can be parsed.
 const MAX_ACTION_NESTING: usize = 64;
 
-/// Platform actions that the channels of a host offer.
+/// Maximum number of schema violations in a denial.
+const MAX_ARGUMENT_ERRORS: usize = 3;
+
+/// Platform actions that the channels of a host offer, by channel.
 #[derive(Default)]
 pub(crate) struct ActionRegistry(HashMap<ChannelName, ChannelActions>);
 
-/// Actions of one channel, with the validators of their arguments.
+/// A channel and its actions by name.
 struct ChannelActions {
     channel: Arc<dyn Channel>,
     offered: BTreeMap<String, OfferedAction>,
@@ -68,22 +71,22 @@ struct OfferedAction {
 }
 
 impl ActionRegistry {
-    /// Collects the actions of the channels. An action whose schema is not valid is skipped with a warning.
+    /// Collects the actions of the channels. Skips an action whose name or schema is not valid, with a warning.
     pub(crate) fn from_channels(channels: &[Arc<dyn Channel>]) -> Self {
-        let actions_of = |channel: &Arc<dyn Channel>| ChannelActions {
+        let channel_actions = |channel: &Arc<dyn Channel>| ChannelActions {
             offered: offered_actions(channel.as_ref()),
             channel: Arc::clone(channel),
         };
-        Self(channels.iter().map(|channel| (channel.name(), actions_of(channel))).collect())
+        Self(channels.iter().map(|channel| (channel.name(), channel_actions(channel))).collect())
     }
 
-    /// Actions that a channel offers, by name.
+    /// Returns the actions that a channel offers, sorted by name.
     pub(crate) fn actions_of(&self, channel: &ChannelName) -> impl Iterator<Item = &ActionSpec> {
         let actions = self.0.get(channel).into_iter();
         actions.flat_map(|actions| actions.offered.values().map(|action| &action.spec))
     }
 
-    /// Returns the channel that performs an action with these arguments, or the reason why none does.
+    /// Returns the channel object to call, if the channel offers the action and the arguments are valid.
     pub(crate) fn resolve(
         &self,
         channel: &ChannelName,
@@ -97,7 +100,8 @@ impl ActionRegistry {
             return Err(ActionDenial::Arguments(format!("they are nested deeper than {MAX_ACTION_NESTING} levels")));
         }
         let arguments = Value::Object(arguments.clone());
-        let problems: Vec<String> = validator.iter_errors(&arguments).take(3).map(|error| error.to_string()).collect();
+        let problems: Vec<String> =
+            validator.iter_errors(&arguments).take(MAX_ARGUMENT_ERRORS).map(|error| error.to_string()).collect();
         if problems.is_empty() { Ok(&actions.channel) } else { Err(ActionDenial::Arguments(problems.join("; "))) }
     }
 }
@@ -119,7 +123,7 @@ fn offered_actions(channel: &dyn Channel) -> BTreeMap<String, OfferedAction> {
     offered
 }
 
-/// Replaces an answer that is too large or nested too deeply for the tape.
+/// Replaces an answer that is too large or nested too deeply for the tape with a text that says so.
 pub(crate) fn limit_answer(answer: Value, max_bytes: u64) -> Value {
     let bytes = answer.to_string().len() as u64;
     if bytes > max_bytes {

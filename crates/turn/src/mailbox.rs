@@ -1,5 +1,5 @@
-//! Mailbox of a session: queued events and the choice of the next turn. Pure decisions, without a clock and without
-//! I/O.
+//! Mailbox of a session: queues events and chooses the next turn. Decisions are pure functions, without a clock and
+//! without I/O.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use std::time::Duration;
 use capstan_hooks::contracts::DebounceOptions;
 use capstan_protocol::AdmissionMode;
 
-/// Events that wait in a session.
+/// Queued events of a session.
 ///
 /// Times are durations since the session became active.
 #[derive(Debug)]
 pub struct SessionMailbox<T> {
-    /// Turns that can begin, in order.
+    /// Turns that can begin, in the order in which they run.
     ready: VecDeque<QueuedTurn<T>>,
-    /// Messages that are delayed until the quiet period has passed.
+    /// Messages that are delayed until the quiet period or the maximum wait has passed.
     debounced: Option<DebouncedMessages<T>>,
-    /// End of the window in which unaddressed messages get a turn.
+    /// End of the active window, in which unaddressed messages are accepted.
     active_until: Option<Duration>,
 }
 
@@ -29,13 +29,13 @@ struct QueuedTurn<T> {
 
 #[derive(Debug, PartialEq, Eq)]
 enum QueuedTurnKind {
-    /// Never joined with other events: a command, a platform event, or a turn that was put back in front.
+    /// Never joined with other events: a command, a standalone event, a recovered turn, or a turn that was put back.
     Exclusive,
-    /// A turn of its own, unless an interrupting message absorbs it.
+    /// Messages with a turn of their own, unless an interrupting message absorbs them.
     Absorbable,
-    /// Further messages to be collected join until the turn begins.
+    /// Messages of mode `collect`: the next ones join until the turn begins.
     Collecting,
-    /// An interrupting message, preceded by the events it absorbed.
+    /// An interrupting message, after the messages it absorbed.
     Interrupting,
 }
 
@@ -49,11 +49,11 @@ struct DebouncedMessages<T> {
 /// Properties of an arriving event that determine its admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventArrival {
-    /// Treatment while a turn is running.
+    /// Treatment while a turn is running or queued.
     pub mode: AdmissionMode,
     /// Kind of event.
     pub kind: ArrivalKind,
-    /// Debounce options; `None`: messages are not delayed.
+    /// Debounce options; `None`: the message is not delayed.
     pub debounce: Option<DebounceOptions>,
 }
 
@@ -64,8 +64,8 @@ impl EventArrival {
         Self { mode: AdmissionMode::FollowUp, kind, debounce: None }
     }
 
-    /// Returns true if the event does not wait for earlier ones, and so must not be rejected because the queue is full:
-    /// a concurrent command or an interrupting message.
+    /// Returns true for a concurrent command or an interrupting message. These do not wait for the queued events, so a
+    /// full queue must not reject them.
     pub fn can_bypass_queue(&self) -> bool {
         match self.kind {
             ArrivalKind::ConcurrentCommand => true,
@@ -85,10 +85,10 @@ pub enum ArrivalKind {
     },
     /// A command: never debounced and never ingested into a run.
     Command,
-    /// A command that may run concurrently with a turn.
+    /// A command that runs at once, concurrently with a turn. While the session is idle, treated as a command.
     ConcurrentCommand,
-    /// An event that is not a message, or that runs under its own binding. Gets a turn of its own after all queued
-    /// events, absorbs none of them, is not absorbed, and interrupts no turn.
+    /// An event that is not a message, or that came with its own binding. Gets a turn of its own after all queued
+    /// events, whatever its mode (except `drop`): it absorbs no events, is not absorbed and interrupts no turn.
     Standalone,
 }
 
@@ -104,11 +104,11 @@ pub enum SessionActivity {
 /// Decision about an arriving event.
 #[derive(Debug, PartialEq, Eq)]
 pub enum MailboxDecision<T> {
-    /// The event is queued.
+    /// The event was queued; no further action.
     Wait,
     /// Offer the event to the current run.
     Steer(T),
-    /// The event is queued together with the messages it absorbed; cancel the current run.
+    /// The event was queued; cancel the current run.
     Interrupt,
     /// Begin a turn for the event at once, concurrently with the current one.
     RunConcurrently(T),
@@ -123,7 +123,7 @@ impl<T> Default for SessionMailbox<T> {
 }
 
 impl<T> SessionMailbox<T> {
-    /// Admits an event: queues it or returns it with a decision.
+    /// Decides about an arriving event. The event is queued, or returned in the decision.
     pub fn admit(
         &mut self,
         event: T,
@@ -158,7 +158,7 @@ impl<T> SessionMailbox<T> {
                 self.interrupt(event, needs_own_turn);
                 return MailboxDecision::Interrupt;
             }
-            // No turn to cancel, but turns are queued: without this they would run before the interrupting message.
+            // No turn to cancel, but queued messages would otherwise get their turns before this one.
             (SessionActivity::Idle, AdmissionMode::Interrupt) if self.is_ready() => {
                 self.interrupt(event, needs_own_turn);
                 return MailboxDecision::Wait;
@@ -172,9 +172,9 @@ impl<T> SessionMailbox<T> {
         MailboxDecision::Wait
     }
 
-    /// Queues an interrupting message. Waiting messages were sent before it and are taken as part of the same request,
-    /// so they are absorbed into its turn. A queued command is not absorbed: it and the events before it keep their
-    /// positions. An interrupting command absorbs nothing and is queued last.
+    /// Queues an interrupting event last. A message absorbs the queued messages into its turn: they were sent before it
+    /// and count as part of the same request. Exclusive turns and the turns before them are not absorbed. A command
+    /// absorbs nothing.
     fn interrupt(&mut self, event: T, needs_own_turn: bool) {
         if needs_own_turn {
             return self.push_back(event);
@@ -189,11 +189,11 @@ impl<T> SessionMailbox<T> {
     }
 
     fn debounce(&mut self, event: T, debounce: DebounceOptions, addressed: bool, now: Duration) {
-        let new = DebouncedMessages { events: Vec::new(), first_at: now, due_at: now };
-        let messages = self.debounced.get_or_insert(new);
+        let empty = DebouncedMessages { events: Vec::new(), first_at: now, due_at: now };
+        let messages = self.debounced.get_or_insert(empty);
         messages.events.push(event);
         let max_due_at = messages.first_at + debounce.max_wait;
-        // No reply is expected to an unaddressed message, so it may wait for the maximum time.
+        // An unaddressed message expects no reply, so it may wait for the maximum time.
         messages.due_at =
             if addressed { max_due_at.min(now + debounce.quiet_period) } else { messages.due_at.max(max_due_at) };
     }
@@ -214,9 +214,9 @@ impl<T> SessionMailbox<T> {
         self.ready.push_back(QueuedTurn { events: vec![event], kind: QueuedTurnKind::Exclusive });
     }
 
-    /// Queues events that were offered to a run which ended without ingesting them. Each gets a turn of its own in the
-    /// order of arrival, or joins the turn of a message that interrupted the run. `arrival_order`
-    /// returns the sort key of an event.
+    /// Queues events that were offered to a run and not ingested. Each gets a turn of its own at its position in the
+    /// order of arrival. If that position is right before the turn of a later interrupting message, it joins that turn.
+    /// `arrival_order` returns the sort key of an event.
     pub fn requeue<K: Ord>(&mut self, events: Vec<T>, arrival_order: impl Fn(&T) -> K) {
         for event in events {
             let is_later = |other: &T| arrival_order(other) > arrival_order(&event);
@@ -235,13 +235,13 @@ impl<T> SessionMailbox<T> {
         }
     }
 
-    /// Queues events as one turn, before all others.
+    /// Puts events back as one turn, before all others.
     pub fn push_front(&mut self, events: Vec<T>) {
         self.ready.push_front(QueuedTurn { events, kind: QueuedTurnKind::Exclusive });
     }
 
-    /// Queues events as one turn of their own, before the first turn whose events are later. `arrival_order` returns the
-    /// sort key of an event.
+    /// Queues recovered events as one turn, before the first turn that begins with a later event. `arrival_order`
+    /// returns the sort key of an event.
     pub fn insert_turn<K: Ord>(&mut self, events: Vec<T>, arrival_order: impl Fn(&T) -> K) {
         let first = events.first().map(&arrival_order);
         let is_later = |turn: &QueuedTurn<T>| turn.events.first().map(&arrival_order) > first;
@@ -249,7 +249,7 @@ impl<T> SessionMailbox<T> {
         self.ready.insert(index, QueuedTurn { events, kind: QueuedTurnKind::Exclusive });
     }
 
-    /// Removes and returns the events of the next turn.
+    /// Queues debounced messages that are due, then removes the next turn and returns its events.
     pub fn next_turn(&mut self, now: Duration) -> Option<Vec<T>> {
         if let Some(messages) = self.debounced.take_if(|messages| messages.due_at <= now) {
             self.ready.push_back(QueuedTurn { events: messages.events, kind: QueuedTurnKind::Absorbable });
@@ -257,8 +257,8 @@ impl<T> SessionMailbox<T> {
         self.ready.pop_front().map(|turn| turn.events)
     }
 
-    /// Next time at which the mailbox changes without an arrival: debounced messages are due, or the active window
-    /// ends.
+    /// Time at which debounced messages are due or the active window ends, whichever is earlier. Nothing else changes the
+    /// mailbox without an arrival.
     pub fn next_wakeup(&self) -> Option<Duration> {
         let due_at = self.debounced.as_ref().map(|messages| messages.due_at);
         due_at.into_iter().chain(self.active_until).min()
@@ -269,18 +269,18 @@ impl<T> SessionMailbox<T> {
         self.active_until = self.active_until.filter(|until| now < *until);
     }
 
-    /// Returns true if a turn is queued. Debounced messages do not count until [`next_turn`](Self::next_turn) has moved
+    /// Returns true if a turn is queued. Debounced messages do not count before [`next_turn`](Self::next_turn) has queued
     /// them.
     pub fn is_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// Returns true if no events wait.
+    /// Returns true if there are neither queued turns nor debounced messages.
     pub fn is_empty(&self) -> bool {
         self.ready.is_empty() && self.debounced.is_none()
     }
 
-    /// Iterates over all waiting events.
+    /// Iterates over the events of all queued turns, then the debounced messages.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         let debounced = self.debounced.iter_mut().flat_map(|messages| &mut messages.events);
         self.ready.iter_mut().flat_map(|turn| &mut turn.events).chain(debounced)

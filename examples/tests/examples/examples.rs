@@ -247,7 +247,9 @@ fn h08_help_lists_the_command_of_a_plugin_with_its_typed_options() {
         String::from_utf8(output).unwrap()
     };
     let help = stdout(&["--help"]);
-    assert!(help.contains("  forecast  Ask for the weather forecast of a city\n  help "), "{help}");
+    let mut commands = help.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    assert!(commands.any(|line| line == "forecast Ask for the weather forecast of a city"), "{help}");
+    assert!(commands.next().unwrap().starts_with("help "), "{help}");
     let forecast_help = stdout(&["forecast", "--help"]);
     for text in ["forecast [OPTIONS] [CITY]", "--days <DAYS>", "--json", "-w, --workspace <DIR>"] {
         assert!(forecast_help.contains(text), "{text}: {forecast_help}");

@@ -28,9 +28,9 @@ pub(crate) enum BindingsCommand {
         /// Id of the binding
         binding: String,
     },
-    /// Save a binding from a file, replacing the one with the same id
+    /// Save a binding from a file, replacing any binding with the same id
     Set {
-        /// File with the binding in TOML or JSON, or - for standard input
+        /// TOML or JSON file with the binding; - for standard input
         file: String,
     },
     /// Enable a binding

@@ -21,14 +21,14 @@ pub(crate) enum OutboxCommand {
     },
     /// Send a held or undelivered message again
     ///
-    /// A running `capstan serve` that serves the channel sends it; otherwise the next one does.
+    /// The message is sent by the `capstan serve` that serves its channel: the running one, or else the next one.
     Resend {
         /// Id of the message
         id: u64,
     },
     /// Drop a held or undelivered message
     ///
-    /// It is not listed any more. Its text stays on the tape.
+    /// The message is no longer listed, and its text stays on the tape.
     Drop {
         /// Id of the message
         id: u64,

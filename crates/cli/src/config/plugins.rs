@@ -1,7 +1,7 @@
 //! Settings of plugins: `[plugins.NAME]` in a file, `CAPSTAN_PLUGINS__NAME__KEY` in the environment.
 //!
-//! The keys are those of the schema that the plugin declares. Invalid settings are a load failure of that plugin only, so
-//! they are validated when it registers, not when the files are read.
+//! The valid keys are those of the schema that the plugin declares. Invalid settings prevent only that plugin from
+//! loading, so they are validated when the plugin registers and not when the files are read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,16 +14,16 @@ use super::key::nearest_name;
 use super::layer::{CONFIG_SECRET_MASK, SettingOrigin};
 use super::{ConfigError, SettingListing};
 
-/// Name of the table in files, and its prefix in variables.
+/// Name of the table in files, and prefix of the variable names (after `CAPSTAN_`, in lower case).
 pub(crate) const PLUGIN_TABLE: &str = "plugins";
 /// Separator of the parts of a variable name.
 const VARIABLE_SEPARATOR: &str = "__";
 /// Key that limits the permissions of a plugin's hooks; reserved in every section.
 const PERMISSIONS_KEY: &str = "permissions";
-/// Maximum number of reported problems.
-const MAX_PROBLEMS: usize = 3;
+/// Maximum number of reported schema violations of a plugin.
+const MAX_SCHEMA_ERRORS: usize = 3;
 
-/// A key of a plugin in one layer.
+/// Value of one key of a plugin in one layer.
 #[derive(Debug, Clone)]
 pub(super) struct PluginSetting {
     plugin: String,
@@ -34,14 +34,14 @@ pub(super) struct PluginSetting {
 
 #[derive(Debug, Clone)]
 enum PluginValue {
-    /// Value of a file.
+    /// Value from a file.
     Typed(Value),
-    /// Text of a variable, whose type only the schema says.
+    /// Text from a variable; only the schema knows its type.
     Text(String),
 }
 
 impl PluginSetting {
-    /// Parses `[plugins.NAME]` of a file.
+    /// Parses the table `[plugins]` of a file.
     pub(super) fn from_file_table(
         path: &str,
         table: toml::Value,
@@ -57,7 +57,7 @@ impl PluginSetting {
                 return Err(malformed(format!("{PLUGIN_TABLE}.{plugin} must be a table")));
             };
             for (key, value) in table {
-                // The message would quote the value, which may be secret.
+                // The error is dropped: it would quote the value, which may be secret.
                 let value = serde_json::to_value(value)
                     .map_err(|_| malformed(format!("{PLUGIN_TABLE}.{plugin}.{key} cannot be read")))?;
                 let value = PluginValue::Typed(value);
@@ -67,20 +67,20 @@ impl PluginSetting {
         Ok(settings)
     }
 
-    /// Parses the name of a variable, without its prefix and in lower case.
+    /// Parses a variable. `name` is in lower case and without `capstan_`. `None` if it names no key of a plugin.
     pub(super) fn from_variable(name: &str, value: &str, origin: SettingOrigin) -> Option<Self> {
         let rest = name.strip_prefix(PLUGIN_TABLE)?.strip_prefix(VARIABLE_SEPARATOR)?;
         let (plugin, key) = rest.split_once(VARIABLE_SEPARATOR)?;
-        let is_named = !plugin.is_empty() && !key.is_empty();
+        let is_complete = !plugin.is_empty() && !key.is_empty();
         let value = PluginValue::Text(value.to_owned());
-        is_named.then(|| Self { plugin: plugin.to_owned(), key: key.to_owned(), value, origin })
+        is_complete.then(|| Self { plugin: plugin.to_owned(), key: key.to_owned(), value, origin })
     }
 
     pub(super) fn origin(&self) -> &SettingOrigin {
         &self.origin
     }
 
-    /// Full name, as `plugins.NAME.KEY`.
+    /// Returns `plugins.NAME.KEY`.
     pub(super) fn full_name(&self) -> String {
         format!("{PLUGIN_TABLE}.{}.{}", self.plugin, self.key)
     }
@@ -88,32 +88,33 @@ impl PluginSetting {
     fn matches_plugin(&self, plugin: &str) -> bool {
         match &self.value {
             PluginValue::Typed(_) => self.plugin == plugin,
-            PluginValue::Text(_) => self.plugin == variable_form(plugin),
+            PluginValue::Text(_) => self.plugin == to_variable_form(plugin),
         }
     }
 
-    /// The key as the schema spells it. The case of a variable's key is lost.
+    /// Returns the key as the schema spells it: a variable name has lost the case, dashes and dots of its key.
     fn schema_key(&self, schema: &Value) -> String {
-        let is_text = matches!(self.value, PluginValue::Text(_));
-        let spelled = property_names(schema).find(|name| is_text && variable_form(name) == self.key);
-        spelled.unwrap_or(&self.key).to_owned()
+        let is_variable = matches!(self.value, PluginValue::Text(_));
+        let declared = property_names(schema).find(|name| is_variable && to_variable_form(name) == self.key);
+        declared.unwrap_or(&self.key).to_owned()
     }
 
-    /// The value, with the type that the schema asks for.
+    /// Returns the value. The text of a variable is parsed as JSON unless the schema declares a string; text that is not
+    /// JSON stays text.
     fn typed_value(&self, schema: &Value, key: &str) -> Value {
         match &self.value {
             PluginValue::Typed(value) => value.clone(),
             PluginValue::Text(text) => {
                 let as_text = || Value::String(text.clone());
-                let is_text = property(schema, key).is_some_and(|property| property["type"] == "string");
-                if is_text { as_text() } else { serde_json::from_str(text).unwrap_or_else(|_| as_text()) }
+                let is_string = property(schema, key).is_some_and(|property| property["type"] == "string");
+                if is_string { as_text() } else { serde_json::from_str(text).unwrap_or_else(|_| as_text()) }
             }
         }
     }
 }
 
-/// A name as it appears in a variable, which cannot contain every character.
-fn variable_form(name: &str) -> String {
+/// Converts a name to its form in a variable name, which has no dashes and dots.
+fn to_variable_form(name: &str) -> String {
     name.to_lowercase().replace(['-', '.'], "_")
 }
 
@@ -125,14 +126,15 @@ fn property<'a>(schema: &'a Value, key: &str) -> Option<&'a Value> {
     schema["properties"].get(key)
 }
 
-/// Checks if the schema marks a key as secret.
+/// Returns true if the schema marks a key as secret (`writeOnly`).
 pub(crate) fn is_secret_property(schema: &Value, key: &str) -> bool {
     property(schema, key).is_some_and(|property| property["writeOnly"] == true)
 }
 
-/// Settings of all plugins, in increasing precedence, and the schemas that the plugins declare.
+/// Settings of all plugins from all layers, and the schemas that the plugins declare.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PluginSettings {
+    /// In increasing precedence.
     settings: Vec<PluginSetting>,
     /// Schemas by plugin; `None` for a plugin without settings.
     schemas: BTreeMap<String, Option<Value>>,
@@ -147,18 +149,19 @@ impl PluginSettings {
         self.schemas = schemas;
     }
 
-    /// Configuration of a plugin, or the reason why it is not valid.
+    /// Builds the configuration of a plugin. The error is the reason why it is not valid.
     pub(super) fn config(&self, plugin: &str, schema: Option<&Value>) -> Result<PluginConfig, String> {
         if schema.is_some_and(|schema| property(schema, PERMISSIONS_KEY).is_some()) {
             return Err(format!("its settings have the key {PERMISSIONS_KEY:?}, which is reserved"));
         }
-        Ok(PluginConfig { settings: self.validated(plugin, schema)?, allowed: self.allowed_permissions(plugin)? })
+        Ok(PluginConfig { settings: self.validate(plugin, schema)?, allowed: self.allowed_permissions(plugin)? })
     }
 
-    /// Permissions that the configuration allows the hooks of a plugin; `None` if it does not limit them.
+    /// Returns the permissions to which the configuration limits the hooks of a plugin; `None` if it sets no limit.
     fn allowed_permissions(&self, plugin: &str) -> Result<Option<HookPermissions>, String> {
-        let is_limit = |setting: &&PluginSetting| setting.matches_plugin(plugin) && setting.key == PERMISSIONS_KEY;
-        let Some(setting) = self.settings.iter().rfind(is_limit) else { return Ok(None) };
+        let is_permissions =
+            |setting: &&PluginSetting| setting.matches_plugin(plugin) && setting.key == PERMISSIONS_KEY;
+        let Some(setting) = self.settings.iter().rfind(is_permissions) else { return Ok(None) };
         let invalid = || {
             let (origin, name) = (&setting.origin, setting.full_name());
             format!("{origin} sets {name}, which must be a list of tape, note, anchor, model, send, send:CHANNEL")
@@ -168,11 +171,13 @@ impl PluginSettings {
         names.iter().map(|name| HookPermission::parse(name)).collect::<Option<_>>().map(Some).ok_or_else(invalid)
     }
 
-    /// Validated settings of a plugin, with the defaults of its schema, or the reason why they are not valid.
-    fn validated(&self, plugin: &str, schema: Option<&Value>) -> Result<JsonObject, String> {
+    /// Validates the settings of a plugin and fills in the defaults of its schema. The error is the reason why they are not
+    /// valid.
+    fn validate(&self, plugin: &str, schema: Option<&Value>) -> Result<JsonObject, String> {
         let Some(schema) = schema else {
-            let is_own = |setting: &&PluginSetting| setting.matches_plugin(plugin) && setting.key != PERMISSIONS_KEY;
-            return match self.settings.iter().find(is_own) {
+            let is_of_plugin =
+                |setting: &&PluginSetting| setting.matches_plugin(plugin) && setting.key != PERMISSIONS_KEY;
+            return match self.settings.iter().find(is_of_plugin) {
                 None => Ok(JsonObject::new()),
                 Some(setting) => {
                     Err(format!("{} sets {}, but the plugin has no settings", setting.origin, setting.full_name()))
@@ -182,11 +187,13 @@ impl PluginSettings {
         let validator =
             jsonschema::validator_for(schema).map_err(|_| "the schema of its settings is not valid".to_owned())?;
         let (mut values, mut problems) = (JsonObject::new(), Vec::new());
-        let is_open = ["additionalProperties", "patternProperties"]
+        let allows_unknown_keys = ["additionalProperties", "patternProperties"]
             .iter()
             .any(|keyword| schema.get(keyword).is_some_and(|value| *value != Value::Bool(false)));
-        for (key, setting) in self.effective(plugin, schema).into_iter().filter(|(key, _)| key != PERMISSIONS_KEY) {
-            if property(schema, &key).is_none() && !is_open {
+        for (key, setting) in
+            self.effective_settings(plugin, schema).into_iter().filter(|(key, _)| key != PERMISSIONS_KEY)
+        {
+            if property(schema, &key).is_none() && !allows_unknown_keys {
                 let suggestion = format_suggestion(nearest_name(&key, property_names(schema)));
                 problems.push(format!("{} sets an unknown key {:?}{suggestion}", setting.origin, setting.full_name()));
             }
@@ -198,7 +205,7 @@ impl PluginSettings {
             }
         }
         let values = Value::Object(values);
-        // The messages must not quote values, which may be secret.
+        // Values are masked in the messages: they may be secret.
         let errors = validator.iter_errors(&values).map(|error| match error.instance_path().to_string() {
             path if path.is_empty() => error.masked_with("the section").to_string(),
             path => {
@@ -206,7 +213,7 @@ impl PluginSettings {
                 format!("{PLUGIN_TABLE}.{plugin}.{name}: {}", error.masked())
             }
         });
-        problems.extend(errors.take(MAX_PROBLEMS));
+        problems.extend(errors.take(MAX_SCHEMA_ERRORS));
         match values {
             Value::Object(values) if problems.is_empty() => Ok(values),
             _ => Err(format!(
@@ -216,13 +223,13 @@ impl PluginSettings {
         }
     }
 
-    /// Effective setting of each key of a plugin.
-    fn effective(&self, plugin: &str, schema: &Value) -> BTreeMap<String, &PluginSetting> {
+    /// Returns the setting with the highest precedence for each key of a plugin.
+    fn effective_settings(&self, plugin: &str, schema: &Value) -> BTreeMap<String, &PluginSetting> {
         let settings = self.settings.iter().filter(|setting| setting.matches_plugin(plugin));
         settings.map(|setting| (setting.schema_key(schema), setting)).collect()
     }
 
-    /// Secret values of all layers, including overridden ones.
+    /// Returns the secret values of all layers, including overridden ones.
     pub(super) fn secrets(&self) -> Vec<String> {
         let mut secrets = Vec::new();
         for (plugin, schema) in &self.schemas {
@@ -237,12 +244,12 @@ impl PluginSettings {
         secrets
     }
 
-    /// All settings with their origin. Secrets are masked, and so is every value of an unknown plugin.
+    /// Lists the effective settings with their origins. Secrets are masked, as is every value of an unknown plugin.
     pub(super) fn list(&self) -> Vec<SettingListing> {
         let mut listings = Vec::new();
         for (plugin, schema) in &self.schemas {
             let schema = schema.clone().unwrap_or_default();
-            for (key, setting) in self.effective(plugin, &schema) {
+            for (key, setting) in self.effective_settings(plugin, &schema) {
                 let value = match setting.typed_value(&schema, &key) {
                     _ if is_secret_property(&schema, &key) => CONFIG_SECRET_MASK.to_owned(),
                     Value::String(text) => super::url_secrets::mask_url_secrets(&text),
@@ -262,7 +269,7 @@ impl PluginSettings {
         listings
     }
 
-    /// Describes settings of unknown plugins, one line per plugin, with a suggestion.
+    /// Describes unknown plugins that have settings, one line per plugin, with the nearest known name.
     pub(super) fn describe_unknown(&self) -> Vec<String> {
         let mut seen = BTreeSet::new();
         let unknown = self.settings.iter().filter(|setting| self.is_of_unknown_plugin(setting));
@@ -278,7 +285,7 @@ impl PluginSettings {
     }
 }
 
-/// Collects the texts in a value, at any depth.
+/// Collects the strings and numbers in a value as texts, at any depth.
 fn collect_texts(value: &Value, texts: &mut Vec<String>) {
     match value {
         Value::String(text) => texts.push(text.clone()),

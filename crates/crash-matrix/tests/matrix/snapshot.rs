@@ -165,8 +165,9 @@ impl StoreReader {
         let mut damage = Vec::new();
         for reference in stored.chain(recorded.map(|entry| &entry.payload["data"])) {
             let hash = |key: &str| reference[key].as_str().map(BlobHash::new);
-            // A value in storage has its own blob, with a mark appended.
-            let blob = hash("own").or_else(|| hash("hash")).unwrap_or_else(|| BlobHash::new(""));
+            // A value in storage and an artifact have blobs of their own, with a mark appended.
+            let own_blob = ["own", "content_blob"].into_iter().find_map(hash);
+            let blob = own_blob.or_else(|| hash("hash")).unwrap_or_else(|| BlobHash::new(""));
             let bytes = reference["bytes"].as_u64().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or_default();
             let content = self.store.blob(&blob).await?;
             let content = content.as_ref().and_then(|blob| blob.get(..bytes)).map(blob_hash);

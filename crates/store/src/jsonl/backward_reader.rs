@@ -1,18 +1,20 @@
-//! Reader for the lines of a file from its end, so that the cost of finding new lines does not depend on the old ones.
+//! Reads the lines of a file from its end, so that the cost of finding the newest lines does not depend on the length of
+//! the file.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
-/// Size of the first read; longer lines are read in chunks of doubling size.
-const INITIAL_READ_BYTES: u64 = 16 * 1024;
+/// Minimum size of a chunk, except the first one of a file. For a line longer than the buffer, each chunk doubles the
+/// buffer.
+const MIN_CHUNK_BYTES: u64 = 16 * 1024;
 
 /// Line with its position in the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FileLine {
-    /// Offset of its first byte in the file.
+    /// Offset of the first byte of the line in the file.
     pub(super) offset: u64,
-    /// Text without the newline.
+    /// Content without the newline.
     pub(super) bytes: Vec<u8>,
-    /// Ends with a newline; false only for the last line of a file.
+    /// The line ends with a newline. False only for an unfinished last line of the file.
     pub(super) has_newline: bool,
 }
 
@@ -21,24 +23,23 @@ pub(super) struct BackwardLineReader<F> {
     file: F,
     /// Offset of the buffer in the file.
     buffer_offset: u64,
+    /// Bytes that were read and not returned yet. They end at the start of the line that was returned last.
     buffer: Vec<u8>,
 }
 
 impl<F: Read + Seek> BackwardLineReader<F> {
-    /// Starts at the current end of the file.
+    /// Creates a reader that starts at the current end of the file.
     pub(super) fn new(mut file: F) -> io::Result<Self> {
         let buffer_offset = file.seek(SeekFrom::End(0))?;
         Ok(Self { file, buffer_offset, buffer: Vec::new() })
     }
 
-    /// Reads the line before the one that was returned last.
+    /// Reads the line before the one that was returned last. `None` at the beginning of the file.
     pub(super) fn next_line(&mut self) -> io::Result<Option<FileLine>> {
         loop {
             let has_newline = self.buffer.last() == Some(&b'\n');
             let text = &self.buffer[..self.buffer.len() - usize::from(has_newline)];
-            // An empty buffer says nothing about the line, not even if it ends with a newline.
-            let newline = if self.buffer.is_empty() { None } else { text.iter().rposition(|byte| *byte == b'\n') };
-            let start = match newline {
+            let start = match text.iter().rposition(|byte| *byte == b'\n') {
                 Some(newline) => newline + 1,
                 None if self.buffer_offset > 0 => {
                     self.load_previous_chunk()?;
@@ -54,8 +55,9 @@ impl<F: Read + Seek> BackwardLineReader<F> {
         }
     }
 
+    /// Prepends the chunk of the file before the buffer.
     fn load_previous_chunk(&mut self) -> io::Result<()> {
-        let size = INITIAL_READ_BYTES.max(self.buffer.len() as u64).min(self.buffer_offset);
+        let size = MIN_CHUNK_BYTES.max(self.buffer.len() as u64).min(self.buffer_offset);
         let mut chunk = Vec::new();
         self.file.seek(SeekFrom::Start(self.buffer_offset - size))?;
         let read = self.file.by_ref().take(size).read_to_end(&mut chunk)?;
@@ -71,13 +73,13 @@ impl<F: Read + Seek> BackwardLineReader<F> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BackwardLineReader, INITIAL_READ_BYTES};
+    use super::{BackwardLineReader, MIN_CHUNK_BYTES};
     use std::io::Cursor;
 
     fn read_lines(text: &str) -> Vec<(u64, String, bool)> {
-        let mut backward = BackwardLineReader::new(Cursor::new(text)).unwrap();
+        let mut reader = BackwardLineReader::new(Cursor::new(text)).unwrap();
         let mut lines = Vec::new();
-        while let Some(line) = backward.next_line().unwrap() {
+        while let Some(line) = reader.next_line().unwrap() {
             lines.push((line.offset, String::from_utf8(line.bytes).unwrap(), line.has_newline));
         }
         lines
@@ -92,8 +94,8 @@ mod tests {
     }
 
     #[test]
-    fn line_may_be_longer_than_one_read() {
-        let chunk = usize::try_from(INITIAL_READ_BYTES).unwrap();
+    fn line_may_be_longer_than_one_chunk() {
+        let chunk = usize::try_from(MIN_CHUNK_BYTES).unwrap();
         for length in [chunk - 2, chunk - 1, chunk, chunk + 1, 5 * chunk + 3] {
             let long = "x".repeat(length);
             let found = read_lines(&format!("first\n{long}\nlast\n"));

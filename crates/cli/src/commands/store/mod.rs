@@ -28,10 +28,12 @@ pub(crate) enum StoreCommand {
         #[arg(long)]
         force: bool,
     },
-    /// Replace the database with a backup (only with --yes) and keep the old one
+    /// Replace the database with a backup; without --yes, only show what would be lost
     ///
-    /// Refused while a Capstan process uses the home. Events that were in flight when the backup was made end as failed with
-    /// a notice, and messages that were pending then are held: both may have been completed since.
+    /// The replaced database is kept next to the new one. Refused while a Capstan process uses the home.
+    ///
+    /// Events in flight and pending messages of the backup may have been completed since. They are not repeated: the events
+    /// end as failed, with a notice, and the messages are held.
     Restore(restore::RestoreArgs),
     /// Replace the database with the copy that its newest migration kept
     Rollback {

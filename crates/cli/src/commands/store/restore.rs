@@ -17,16 +17,16 @@ use crate::{CommandError, home};
 #[derive(Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct RestoreArgs {
-    /// Backup that `capstan store backup` wrote
+    /// Backup, as written by `capstan store backup`
     #[arg(value_name = "FILE")]
     backup: PathBuf,
-    /// Show the backup and what would be lost, without changing anything
+    /// Show the backup and what would be lost, and change nothing (the default without --yes)
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
-    /// Restore the backup; without it nothing is changed
+    /// Replace the database; nothing is changed without this option
     #[arg(long)]
     yes: bool,
-    /// Recover unfinished events and messages as after a crash, although they may have been completed since
+    /// Resume the events and messages of the backup as after a crash; this may repeat completed ones
     #[arg(long)]
     resume_events: bool,
     /// Print one JSON object

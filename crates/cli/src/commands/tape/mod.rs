@@ -103,14 +103,14 @@ pub(crate) enum TapeCommand {
         #[arg(long, value_name = "N")]
         call: Option<u32>,
     },
-    /// Create a tape that continues another one from a given entry
+    /// Create a fork, which shares the entries of a tape up to a given one
     Fork {
-        /// Tape or session id
+        /// Tape or session id to fork
         name: String,
-        /// Name of the new tape
-        #[arg(long = "as", value_name = "NAME")]
+        /// Name of the fork
+        #[arg(long = "as", value_name = "FORK")]
         fork: String,
-        /// Last entry shared with the original [default: newest]
+        /// Last entry to share [default: newest]
         #[arg(long, value_name = "ID")]
         at: Option<u64>,
     },
