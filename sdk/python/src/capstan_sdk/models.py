@@ -49,6 +49,9 @@ ChannelName: TypeAlias = str
 # Id of a chat within a channel.
 ChatId: TypeAlias = str
 
+# Conversation that a child run starts with.
+ChildSession: TypeAlias = Union[Literal["temp", "inherit"], str]
+
 # Comma commands that a run may execute. Ordered: each level includes the previous one.
 CommandAccess: TypeAlias = Union[Literal["read_only", "all"], str]
 
@@ -72,6 +75,11 @@ EventId: TypeAlias = str
 
 # Operation on the event log.
 EventOperation: TypeAlias = Union[Literal["get", "page"], str]
+
+# Trust in the source of an event. Ordered: a trusted origin allows everything that a remote one allows. Assigned by
+# the host when it accepts the event, from the channel that submitted it, and stored beside the event. No field of
+# an event states an origin.
+EventOrigin: TypeAlias = Union[Literal["remote", "trusted"], str]
 
 # Operation on the history of a conversation.
 HistoryOperation: TypeAlias = Union[Literal["page", "search"], str]
@@ -166,6 +174,22 @@ class ActionRequest(Model):
 
 
 @dataclass
+class ActionSpec(Model):
+    """Description of an action that a channel can perform on its platform.
+
+    name: Name that requests use: `message.delete`, `member.mute`.
+    description: Effect of the action, for people.
+    parameters: JSON Schema of the arguments. The channel never receives arguments that violate it.
+    """
+
+    _required_: ClassVar[frozenset[str]] = frozenset(["description", "name", "parameters"])
+
+    name: str
+    description: str
+    parameters: JsonValue
+
+
+@dataclass
 class ActorRef(Model):
     """Originator of an event.
 
@@ -245,7 +269,10 @@ class Artifact(Model):
     name: Name for people: `bash`, `report.csv`.
     media_type: Media type of the content, such as `text/plain`.
     bytes: Size of the content.
-    hash: Hash of the content; equal content is stored once.
+    hash: Hash of the content.
+    content_blob: Blob with the content and a unique mark, which can be removed by itself. Absent in artifacts of
+        earlier versions, whose content is the blob `hash`, which may be shared, and in attachments, whose content
+        is part of their event.
     """
 
     _required_: ClassVar[frozenset[str]] = frozenset(["bytes", "hash", "id", "media_type", "name"])
@@ -255,6 +282,7 @@ class Artifact(Model):
     media_type: str
     bytes: int
     hash: BlobHash
+    content_blob: Optional[BlobHash] = None
 
 
 @dataclass
@@ -353,7 +381,8 @@ class ChatMessage(Model):
 class ChildRunCall(Model):
     """Task for a child run. An absent limit is inherited from the parent, whose limits the child cannot exceed.
 
-    prompt: Prompt of the child. The child sees nothing else of the conversation, but can search its tape.
+    prompt: Prompt of the child.
+    session: Part of the conversation that the child sees besides its prompt. It can search the tape in any case.
     tools: Tools that the child may call.
     model: Model of the child; by default that of this run.
     max_steps: Maximum number of steps.
@@ -366,6 +395,7 @@ class ChildRunCall(Model):
     _required_: ClassVar[frozenset[str]] = frozenset(["prompt"])
 
     prompt: Content
+    session: Optional[ChildSession] = None
     tools: AllowList = "all"
     model: Optional[ModelId] = None
     max_steps: Optional[int] = None
@@ -873,6 +903,7 @@ class MessageEvent(Model):
     thread_id: Thread within the chat.
     text: Text of the event itself.
     contents: Further parts of the event: images and other attachments.
+    attachments: Those with inline content, as artifacts, if the grant covers artifacts.
     """
 
     _required_: ClassVar[frozenset[str]] = frozenset(["event_id", "text"])
@@ -882,6 +913,7 @@ class MessageEvent(Model):
     actor: Optional[ActorRef] = None
     thread_id: Optional[str] = None
     contents: list[ContentPart] = field_of(default_factory=list)
+    attachments: list[Artifact] = field_of(default_factory=list)
 
 
 @dataclass
@@ -1132,10 +1164,10 @@ class OutboundMessage(Model):
 
 @dataclass
 class OutboxStatusHeld(Model):
-    """Held for the operator: it waited too long to be sent without a decision.
+    """Held for the operator: it waited too long, or may have been sent after the backup that was restored.
 
-    reason: Reason of the delay.
-    fate_unknown: One of the attempts may have succeeded.
+    reason: Reason for holding the message.
+    fate_unknown: An earlier attempt may have succeeded.
     """
 
     _required_: ClassVar[frozenset[str]] = frozenset(["reason", "status"])
@@ -1148,9 +1180,10 @@ class OutboxStatusHeld(Model):
 
 @dataclass
 class OutboxStatusNoted(Model):
-    """Dead letter that the operator dropped (`capstan outbox drop`).
+    """Held message or dead letter that the operator dropped, or dead letter that `capstan doctor --repair`
+    acknowledged.
 
-    reason: Failure that the channel reported.
+    reason: Reason why the message was held or given up.
     """
 
     _required_: ClassVar[frozenset[str]] = frozenset(["reason", "status"])
@@ -1176,9 +1209,9 @@ class OutboxStatusSent(Model):
 
 @dataclass
 class OutboxStatusUndelivered(Model):
-    """Dead letter: not retried any more, its text stays readable.
+    """Dead letter: no longer retried; its text stays on the tape.
 
-    reason: Failure that the channel reported.
+    reason: Reason why the message was given up, such as an error of the channel.
     """
 
     _required_: ClassVar[frozenset[str]] = frozenset(["reason", "status"])
@@ -1193,7 +1226,7 @@ class OutboxStatusWaiting(Model):
     """Waiting for its next attempt.
 
     attempts: Number of attempts so far.
-    fate_unknown: One of the attempts may have succeeded.
+    fate_unknown: An earlier attempt may have succeeded.
     reason: Failure of the last attempt.
     """
 
@@ -1443,6 +1476,7 @@ class RetrieveCall(Model):
     question: Text of the question.
     cursor: `next` of the previous page; absent: the first page.
     limit: Maximum number of passages, at least 1.
+    sources: Sources to search, by name; a final `*` matches the rest of a name. Empty: all.
     """
 
     _required_: ClassVar[frozenset[str]] = frozenset(["base", "limit", "question"])
@@ -1451,6 +1485,7 @@ class RetrieveCall(Model):
     question: str
     limit: int
     cursor: Optional[str] = None
+    sources: list[str] = field_of(default_factory=list)
 
 
 @dataclass
@@ -1491,6 +1526,8 @@ class RunContext(Model):
     actor: Originator of the event.
     subject: Target of the event.
     input: Text and attachments of the event.
+    attachments: Attachments with inline content of the events that the run serves, as artifacts: `artifacts.read`
+        returns their content.
     delivery: Destination of replies.
     resources: Resources that the run may use.
     context: Handles to the history.
@@ -1518,6 +1555,7 @@ class RunContext(Model):
     runtime: RuntimeContext
     actor: Optional[ActorRef] = None
     subject: Optional[SubjectRef] = None
+    attachments: list[Artifact] = field_of(default_factory=list)
     state: JsonObject = field_of(default_factory=dict)
     turn_state: JsonObject = field_of(default_factory=dict)
     config: JsonObject = field_of(default_factory=dict)
@@ -1629,12 +1667,16 @@ class RunTrigger(Model):
 
     type: Type of the event.
     binding_id: Binding that matched the event.
+    origin: Trust in the source of the event, assigned by the host.
+    accepted_at: Time at which the host accepted the event.
     """
 
     _required_: ClassVar[frozenset[str]] = frozenset(["binding_id", "type"])
 
     type: str
     binding_id: BindingId
+    origin: Optional[EventOrigin] = None
+    accepted_at: Optional[Timestamp] = None
 
 
 @dataclass
@@ -1679,6 +1721,7 @@ class RuntimeContext(Model):
     started_at: Start time of the run.
     deadline: Time at which the run must have ended.
     max_steps: Maximum number of model calls of the run, including those of its child runs.
+    version: Version of the host.
     """
 
     _required_: ClassVar[frozenset[str]] = frozenset(["started_at", "workspace"])
@@ -1687,6 +1730,7 @@ class RuntimeContext(Model):
     started_at: Timestamp
     deadline: Optional[Timestamp] = None
     max_steps: Optional[int] = None
+    version: Optional[str] = None
 
 
 @dataclass
@@ -2136,6 +2180,7 @@ Outcome: TypeAlias = Union[
 
 __all__ = [
     "ActionRequest",
+    "ActionSpec",
     "ActorRef",
     "AdapterContext",
     "AdmissionMode",
@@ -2160,6 +2205,7 @@ __all__ = [
     "ChatMessage",
     "ChildRunCall",
     "ChildRunOutcome",
+    "ChildSession",
     "CommandAccess",
     "CommandCall",
     "CommandRefusalCall",
@@ -2183,6 +2229,7 @@ __all__ = [
     "EventLogItemOutcome",
     "EventLogItemPage",
     "EventOperation",
+    "EventOrigin",
     "EventRecord",
     "EventTimeForm",
     "ForkCall",

@@ -11,6 +11,7 @@ from .codec import Bytes, JsonObject, JsonValue, decoder_of
 from .model_stream import ModelStream
 from .models import (
     ActionRequest,
+    ActionSpec,
     AllowList,
     AnchorsCall,
     Artifact,
@@ -23,6 +24,7 @@ from .models import (
     ChatMessage,
     ChildRunCall,
     ChildRunOutcome,
+    ChildSession,
     CommandCall,
     CommandRefusalCall,
     Content,
@@ -214,8 +216,8 @@ class ModelsApi:
         model: Optional[ModelId] = None,
         documents: Optional[List[str]] = None,
     ) -> List[RerankScore]:
-        """Texts ranked by relevance to a query, best first; `not_found` if the provider does not support it, which
-        is true of all built-in ones.
+        """Texts ranked by relevance to a query, best first. Providers that are compatible with OpenAI are asked at
+        `/rerank` of their base URL; `not_found` for all others.
 
         model: Model to ask; absent: the host's default model.
         query: The query.
@@ -511,6 +513,7 @@ class RunsApi:
         self,
         prompt: Content,
         *,
+        session: Optional[ChildSession] = None,
         tools: AllowList = "all",
         model: Optional[ModelId] = None,
         max_steps: Optional[int] = None,
@@ -523,7 +526,9 @@ class RunsApi:
         that completed join the tape of this run under new ids, after the results of the open step; its anchors
         stay on the fork, so that the context of this run does not move.
 
-        prompt: Prompt of the child. The child sees nothing else of the conversation, but can search its tape.
+        prompt: Prompt of the child.
+        session: Part of the conversation that the child sees besides its prompt. It can search the tape in any
+            case.
         tools: Tools that the child may call.
         model: Model of the child; by default that of this run.
         max_steps: Maximum number of steps.
@@ -534,6 +539,7 @@ class RunsApi:
         """
         request = ChildRunCall(
             prompt=prompt,
+            session=session,
             tools=tools,
             model=model,
             max_steps=max_steps,
@@ -834,20 +840,23 @@ class KnowledgeApi:
         limit: int,
         *,
         cursor: Optional[str] = None,
+        sources: Optional[List[str]] = None,
     ) -> RetrievedPage:
         """Passages with source, line and score, best first, page by page; `left_out` describes the parts that were
-        not searched.
+        not searched. `sources` limits the search to some sources of the base, if it can do that.
 
         base: Id of the knowledge base.
         question: Text of the question.
         cursor: `next` of the previous page; absent: the first page.
         limit: Maximum number of passages, at least 1.
+        sources: Sources to search, by name; a final `*` matches the rest of a name. Empty: all.
         """
         request = RetrieveCall(
             base=base,
             question=question,
             cursor=cursor,
             limit=limit,
+            **_given(sources=sources),
         )
         response = await self._caller.call("knowledge.retrieve", request.to_json())
         decoded: RetrievedPage = _decode(RetrievedPage, response)
@@ -871,6 +880,12 @@ class PlatformApi:
             **_given(arguments=arguments),
         )
         return await self._caller.call("platform.call", request.to_json())
+
+    async def list(self) -> List[ActionSpec]:
+        """The actions that the channel of the event offers and the grant covers, by name."""
+        response = await self._caller.call("platform.list", {})
+        decoded: List[ActionSpec] = _decode(List[ActionSpec], response)
+        return decoded
 
 
 class AgentRunAPIProxy:
