@@ -14,6 +14,7 @@
 mod backup;
 mod chain;
 mod columns;
+mod commit_witness;
 mod copied_work;
 mod encoded_batch;
 mod error;
@@ -23,6 +24,7 @@ mod high_water_mark;
 mod in_flight;
 mod key_value;
 mod lock_probe;
+mod log_guard;
 mod payload;
 mod queries;
 mod reader;
@@ -137,7 +139,10 @@ impl SqliteStore {
         let readers = ReaderPool::new(path);
         Ok(Self {
             verification_readers: readers.clone(),
-            readers,
+            readers: match writer.weak_queue() {
+                Some(queue) => readers.reporting_to(queue),
+                None => readers,
+            },
             writer: Ok(writer),
             search_engine: SearchEngine::default(),
         })
@@ -205,7 +210,7 @@ impl JournalStore for SqliteStore {
     async fn search(&self, tape: &TapeName, slice: &TapeSlice, search: &TextSearch) -> Result<Vec<Entry>, StoreError> {
         let request = EntrySearchRequest { tape: tape.clone(), slice: slice.clone(), search: search.clone() };
         // Without a writer the index is not updated, and entries that it lacks are scanned.
-        self.search_engine.search(&self.readers, self.writer.as_ref().ok(), request).await
+        self.search_engine.search(&self.readers.without_reports(), self.writer.as_ref().ok(), request).await
     }
 
     async fn chain_link(&self, tape: &TapeName, up_to: EntryId) -> Result<Option<ChainLink>, StoreError> {

@@ -4,6 +4,9 @@ use capstan_protocol::{CodedError, EventKey, TapeName};
 
 /// Hint for a file system without free inodes.
 const NO_INODES_HINT: &str = "remove files from the file system and try again; acknowledged data is not lost";
+/// Hint for a store that lost its content.
+const CONTENT_LOST_HINT: &str = "put the file back, or restore the newest backup with `capstan store restore`; to begin \
+                                 with an empty store, acknowledge the loss with `capstan doctor --repair`";
 /// Hint for a thread that could not be started.
 const NO_THREAD_HINT: &str = "the limit of processes and threads is reached: end other processes, or raise it \
                               (`ulimit -u`, or the pids limit of the container or service)";
@@ -195,6 +198,15 @@ pub enum StoreError {
         what: String,
         /// Description of the change.
         detail: String,
+    },
+    /// The store is missing or empty although it had content, so the events in it would be served again.
+    #[error("{what} is missing or empty: it had {entries} entries")]
+    #[code(StoreReplaced, hint = Some(CONTENT_LOST_HINT))]
+    ContentLost {
+        /// File of the store.
+        what: String,
+        /// Number of entries that it had.
+        entries: u64,
     },
     /// The writer of the store has stopped because of a defect. The store rejects all writes until it is reopened.
     #[error("the writer of the store has stopped")]

@@ -328,6 +328,50 @@ fn x07_serve_ends_with_an_error_when_its_files_are_removed_or_replaced() {
     }
 }
 
+/// Runs a command in the folder of the fixture.
+fn shell(fixture: &CliFixture, script: &str) {
+    let status = std::process::Command::new("sh").args(["-c", script]).current_dir(fixture.root()).status().unwrap();
+    assert!(status.success(), "{script}");
+}
+
+#[test]
+fn x07_serve_ends_when_older_files_or_another_log_are_put_in_place() {
+    for manipulation in [
+        "cp -r old/. HOME/",
+        "cp old/capstan.db* HOME/",
+        "cp old/capstan.db old/capstan.db-wal old/capstan.db-shm HOME/",
+        ": > HOME/capstan.db-wal",
+        "cp old/capstan.db-wal HOME/",
+    ] {
+        let fixture = CliFixture::new();
+        let script = |script: &str| script.replace("HOME", fixture.home().to_str().unwrap());
+        let mut stdio = StdioServer::start(&fixture);
+        let line = |id, text: &str| json!({"id": id, "session": "s", "text": text, "event_id": format!("e-{id}")});
+        assert_eq!(stdio.send_and_recv(&line(1, "hello"))["outcome"], "replied");
+        shell(&fixture, &script("cp -r HOME old"));
+        assert_eq!(stdio.send_and_recv(&line(2, "hello"))["outcome"], "replied");
+        shell(&fixture, &script(manipulation));
+        // The host may have ended by itself.
+        let _ended = stdio.try_send_line(&line(3, "[[tool:bash cmd=\"echo made >> effects\"]] go"));
+        let output = stdio.wait_for_exit().failed("store-replaced", 4);
+        assert!(!output.stdout.contains(r#""outcome""#), "{manipulation}: nothing was acknowledged: {output:?}");
+        assert!(!fixture.workspace().join("effects").exists(), "{manipulation}: no tool was called");
+    }
+}
+
+#[test]
+fn x07_log_that_is_cut_during_a_turn_ends_the_host_without_a_reply() {
+    let fixture = CliFixture::new();
+    let mut stdio = StdioServer::start(&fixture);
+    let log = fixture.home().join("capstan.db-wal");
+    let text = format!("[[tool:bash cmd=\": > {}\"]] go", log.display());
+    stdio.send_line(&json!({"id": 1, "session": "s", "text": text, "event_id": "e-1"}));
+    let output = stdio.wait_for_exit().failed("store-replaced", 4);
+    assert!(!output.stdout.contains(r#""outcome":"replied""#), "{output:?}");
+    // All commits were in the log.
+    fixture.capstan(&["doctor"]).failed("problems-found", 1);
+}
+
 fn full_device() -> std::fs::File {
     std::fs::File::options().write(true).open("/dev/full").unwrap()
 }

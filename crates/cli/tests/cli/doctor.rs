@@ -394,6 +394,28 @@ fn damaged_database_is_reported() {
 }
 
 #[test]
+fn x07_start_without_the_database_is_refused_until_it_is_acknowledged() {
+    for is_emptied in [false, true] {
+        let fixture = fixture_with_events(1);
+        std::fs::remove_file(fixture.database()).unwrap();
+        if is_emptied {
+            std::fs::write(fixture.database(), b"").unwrap();
+        }
+        for command in [&["run", "hello"][..], &["serve", "--channel", "stdio"]] {
+            let refused = fixture.capstan(command).failed("store-replaced", 4);
+            assert!(refused.stderr.contains("is missing or empty: it had "), "{refused:?}");
+        }
+        let report = doctor_report(&fixture, 1);
+        assert_status(&report, "database", "problem");
+        let repaired = fixture.capstan(&["doctor", "--repair"]).succeeded();
+        assert!(repaired.stdout.contains("acknowledged that the database is gone, with its "), "{repaired:?}");
+        fixture.capstan(&["run", "hello"]).data();
+        fixture.assert_undamaged();
+        assert_status(&doctor_report(&fixture, 0), "history", "ok");
+    }
+}
+
+#[test]
 fn x07_state_that_went_back_is_reported_until_it_is_acknowledged() {
     let fixture = fixture_with_events(1);
     assert_status(&doctor_report(&fixture, 0), "history", "ok");

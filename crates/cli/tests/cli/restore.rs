@@ -156,9 +156,11 @@ fn x07_lost_log_of_a_process_that_was_killed_at_once_is_reported() {
     for suffix in ["-wal", "-shm"] {
         std::fs::remove_file(fixture.home().join(format!("capstan.db{suffix}"))).unwrap();
     }
-    let report = doctor_report(&fixture, 0);
-    assert_status(&report, "history", "warning");
-    assert!(find_check(&report, "history")["data"]["missing_entries"].as_u64() > Some(0), "{report:#}");
+    // All tables were in the log.
+    let report = doctor_report(&fixture, 1);
+    assert_status(&report, "database", "problem");
+    assert!(find_check(&report, "database")["data"]["missing_entries"].as_u64() > Some(0), "{report:#}");
+    fixture.capstan(&["run", "hello"]).refused("store-replaced", 4);
 }
 
 /// Ways to put a backup in place.

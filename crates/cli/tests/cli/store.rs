@@ -242,6 +242,35 @@ fn damaged_store_is_not_backed_up() {
 }
 
 #[test]
+fn p12_tapes_stored_as_files_are_backed_up_when_others_are_in_the_database() {
+    let fixture = CliFixture::new().config("tape_store = 'jsonl'\n");
+    fixture.capstan(&["run", "in a file"]).data();
+    let before = fixture.entries();
+    let fixture = fixture.config("");
+    fixture.capstan(&["run", "--session-id", "other", "in the database"]).data();
+    let backup = format!("{}/b.db", create_backup_dir(&fixture));
+    let output = fixture.capstan(&["store", "backup", &backup]).data();
+    assert!(output.contains("the entries of 1 tapes are in "), "{output}");
+
+    let tapes = fixture.home().join("tapes");
+    let aside = tapes.with_file_name("aside");
+    std::fs::rename(&tapes, &aside).unwrap();
+    for command in [&["store", "backup", "--force", &backup][..], &["store", "restore", &backup, "--yes"]] {
+        let refused = fixture.capstan(command).refused("tape-elsewhere", 4);
+        assert!(refused.stderr.contains("FILE.tapes"), "{refused:?}");
+    }
+    std::fs::create_dir(&tapes).unwrap();
+    fixture.capstan(&["store", "restore", &backup, "--yes"]).refused("backup-damaged", 4);
+    std::fs::remove_dir(&tapes).unwrap();
+
+    std::fs::rename(format!("{backup}.tapes"), &tapes).unwrap();
+    fixture.capstan(&["store", "restore", &backup, "--yes"]).succeeded();
+    let fixture = fixture.config("tape_store = 'jsonl'\n");
+    assert_eq!(fixture.entries(), before);
+    fixture.assert_undamaged();
+}
+
+#[test]
 fn p12_tapes_stored_as_files_are_backed_up_beside_the_database() {
     let config = "tape_store = 'jsonl'\n";
     let fixture = CliFixture::new().config(config);

@@ -2,7 +2,7 @@
 //!
 //! `SQLite` keeps its files open and goes on writing to them after they were removed, moved away, replaced or
 //! overwritten: every commit succeeds, and none is found again. The guard looks at the paths and at the content of the
-//! database.
+//! database and of its log ([`log_guard`](super::log_guard)).
 //!
 //! # Overwritten content
 //!
@@ -22,6 +22,7 @@ use capstan_tape::StoreError;
 use rusqlite::Connection;
 
 use super::error::store_error;
+use super::log_guard::{LogDamage, LogGuard, LogProgress};
 
 /// Length of the header of a database.
 const DATABASE_HEADER_BYTES: usize = 100;
@@ -44,6 +45,8 @@ pub(super) struct FileGuard {
     /// Handles for reading parts of the files.
     database_handle: &'static File,
     shm_handle: &'static File,
+    log_handle: File,
+    log_guard: LogGuard,
     known: DatabaseState,
 }
 
@@ -109,8 +112,23 @@ pub(super) struct FileReplacement {
     pub(super) path: PathBuf,
     /// Description of the change.
     pub(super) detail: &'static str,
-    /// The database at its path is no longer the one that is open, so the log must not be applied to it.
-    pub(super) is_other_database: bool,
+    /// Use of the log from now on.
+    pub(super) log_use: LogUse,
+    /// The files at their paths hold another state than the one that is open.
+    pub(super) is_other_state: bool,
+}
+
+/// Use of a log after the files changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LogUse {
+    /// Applied to the database, to which it belongs, when the connection is closed.
+    Apply,
+    /// Left next to the database: it is that of another state, and this process does not apply it.
+    Leave,
+    /// Moved away from the database at its path, to which it does not belong.
+    SetAside,
+    /// Left until the connection is closed, and moved away then if it does not belong to the database.
+    Decide,
 }
 
 /// Failure of a check.
@@ -136,11 +154,15 @@ impl FileGuard {
             stamp: WriteStamp::of(&database.metadata().map_err(failed)?),
             header: read_header(database_handle).map_err(failed)?,
         };
-        Ok(Self { database: open(database.to_path_buf())?, wal, shm, database_handle, shm_handle, known })
+        let log_handle = File::open(&wal.path).map_err(failed)?;
+        let log_guard = LogGuard::open(shm_handle).map_err(failed)?;
+        let database = open(database.to_path_buf())?;
+        Ok(Self { database, wal, shm, database_handle, shm_handle, log_handle, log_guard, known })
     }
 
-    /// Checks that the paths still lead to the open files, and that only checkpoints changed the database.
-    pub(super) fn check(&mut self, connection: &Connection) -> Result<(), GuardError> {
+    /// Checks that the paths still lead to the open files, that only checkpoints changed the database, and that the log has
+    /// all commits.
+    pub(super) fn check(&mut self, connection: &Connection) -> Result<LogProgress, GuardError> {
         let unreadable = |error| {
             GuardError::Unreadable(StoreError::io(
                 format!("look at the files of {}", self.database.path.display()),
@@ -150,7 +172,11 @@ impl FileGuard {
         let data_version_before = data_version(connection, &self.database.path).map_err(GuardError::Unreadable)?;
         let before = CheckpointState::read(self.shm_handle).map_err(unreadable)?;
         // The database comes first: if another one took its place, it does not matter if the log is still there.
-        let stamp = WriteStamp::of(&self.database.check_path(true).map_err(unreadable)??);
+        let metadata = match self.database.check_path().map_err(unreadable)? {
+            Ok(metadata) => metadata,
+            Err(change) => return Err(self.database_change(change).into()),
+        };
+        let stamp = WriteStamp::of(&metadata);
         if stamp != self.known.stamp {
             let header = read_header(self.database_handle).map_err(unreadable)?;
             if header != self.known.header {
@@ -162,7 +188,7 @@ impl FileGuard {
                 let is_explained = known.may_have_written_until(before, others_committed)
                     || known.may_have_written_until(after, others_committed);
                 if !is_explained {
-                    return Err(self.database.replacement("its content was overwritten", true).into());
+                    return Err(self.database_change(self.database.replacement("its content was overwritten")).into());
                 }
                 self.known.header = header;
             }
@@ -175,9 +201,57 @@ impl FileGuard {
             data_version: data_version_before,
         };
         for file in [&self.wal, &self.shm] {
-            file.check_path(false).map_err(unreadable)??;
+            file.check_path().map_err(unreadable)??;
         }
-        Ok(())
+        self.check_log()
+    }
+
+    /// Checks the log inside a write transaction, when no other process can change it.
+    pub(super) fn check_transaction(&mut self) -> Result<LogProgress, GuardError> {
+        match self.log_guard.is_unchanged() {
+            Ok(true) => Ok(LogProgress::Complete),
+            _ => self.check_log(),
+        }
+    }
+
+    /// Records that this process has committed.
+    pub(super) fn record_commit(&mut self) {
+        self.log_guard.record_commit();
+    }
+
+    fn check_log(&mut self) -> Result<LogProgress, GuardError> {
+        let checked = self.log_guard.check(&self.log_handle);
+        let checked = checked.map_err(|error| {
+            GuardError::Unreadable(StoreError::io(format!("look at the log {}", self.wal.path.display()), error))
+        })?;
+        checked.map_err(|damage| GuardError::Replaced(self.log_change(damage)))
+    }
+
+    /// Change of a log that lacks commits. The program that changes it may not be done: whether the log may be applied to
+    /// the database is decided when the connection is closed.
+    fn log_change(&self, damage: LogDamage) -> FileReplacement {
+        let log_use = if damage.is_consistent { LogUse::Leave } else { LogUse::Decide };
+        FileReplacement { log_use, is_other_state: true, ..self.wal.replacement(damage.detail) }
+    }
+
+    /// Moves a damaged log away if it must not be applied to the database. Returns its new path.
+    pub(super) fn set_foreign_log_aside(&self) -> Option<PathBuf> {
+        let backfilled = CheckpointState::read(self.shm_handle).ok()?.backfilled;
+        if self.log_guard.is_foreign(&self.log_handle, backfilled) { self.set_log_aside() } else { None }
+    }
+
+    /// Change of the database. The log of the open database is kept from the one at its path; a log that was replaced as
+    /// well may belong to it.
+    fn database_change(&mut self, change: FileReplacement) -> FileReplacement {
+        let is_log_replaced = matches!(self.check_log(), Err(GuardError::Replaced(_)));
+        let log_use = if is_log_replaced { LogUse::Leave } else { LogUse::SetAside };
+        FileReplacement { log_use, is_other_state: self.database.path.exists(), ..change }
+    }
+
+    /// Change that the rows of the database show: the last commits are not in it.
+    pub(super) fn missing_commits(&self) -> GuardError {
+        let change = self.database.replacement("an older copy took the place of its content");
+        FileReplacement { log_use: LogUse::Leave, is_other_state: true, ..change }.into()
     }
 
     /// Moves the log and the WAL index away from a database that they do not belong to: the next process to open it
@@ -217,19 +291,19 @@ impl OpenedFile {
     }
 
     /// Checks that the path still leads to this file, and returns its metadata. The outer error is a failure to look.
-    fn check_path(&self, is_database: bool) -> std::io::Result<Result<Metadata, FileReplacement>> {
+    fn check_path(&self) -> std::io::Result<Result<Metadata, FileReplacement>> {
         match self.path.metadata() {
             Ok(metadata) if FileId::of(&metadata) == self.id => Ok(Ok(metadata)),
-            Ok(_) => Ok(Err(self.replacement("another file took its place", is_database))),
+            Ok(_) => Ok(Err(self.replacement("another file took its place"))),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-                Ok(Err(self.replacement("it was removed or moved", is_database)))
+                Ok(Err(self.replacement("it was removed or moved")))
             }
             Err(error) => Err(error),
         }
     }
 
-    fn replacement(&self, detail: &'static str, is_other_database: bool) -> FileReplacement {
-        FileReplacement { path: self.path.clone(), detail, is_other_database }
+    fn replacement(&self, detail: &'static str) -> FileReplacement {
+        FileReplacement { path: self.path.clone(), detail, log_use: LogUse::Apply, is_other_state: false }
     }
 }
 

@@ -15,6 +15,7 @@ use capstan_tape::StoreError;
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
+use super::SqliteStore;
 use super::copied_work::mark_copied_work;
 use super::file_guard::sidecar;
 
@@ -33,6 +34,10 @@ pub struct HighWaterMark {
     /// Loss of entries that was found when the database was opened, until an operator acknowledges it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setback: Option<StateSetback>,
+    /// Time at which a process noticed that the files of the database were replaced while it used them, until the database
+    /// is opened again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaced_at: Option<Timestamp>,
 }
 
 /// Loss of entries that the database had.
@@ -62,6 +67,29 @@ impl HighWaterMark {
             Some(mark) if mark.setback.is_some() => Self { setback: None, ..mark }.store(database),
             _ => Ok(()),
         }
+    }
+
+    /// Number of entries that a database had which is now missing, or which has no tables any more.
+    pub fn lost_entries(database: impl AsRef<Path>) -> Result<Option<u64>, StoreError> {
+        let database = database.as_ref();
+        let Some(mark) = Self::read_beside_file(database)?.filter(|mark| mark.entries > 0) else { return Ok(None) };
+        let is_lost = SqliteStore::read_schema_version(database)?.unwrap_or_default() == 0;
+        Ok(is_lost.then_some(mark.entries))
+    }
+
+    /// Reads the mark next to the file that symbolic links lead to.
+    pub(super) fn read_beside_file(database: &Path) -> Result<Option<Self>, StoreError> {
+        Self::read(database.canonicalize().unwrap_or_else(|_| database.to_path_buf()))
+    }
+
+    /// Forgets the entries of a database that is missing or empty, so that it can be created. Returns their number.
+    pub fn acknowledge_lost_entries(database: impl AsRef<Path>) -> Result<Option<u64>, StoreError> {
+        let database = database.as_ref();
+        let lost = Self::lost_entries(database)?;
+        if lost.is_some() {
+            Self::default().store(&database.canonicalize().unwrap_or_else(|_| database.to_path_buf()))?;
+        }
+        Ok(lost)
     }
 
     /// Writes the mark of a database.
@@ -118,8 +146,8 @@ impl MarkKeeper {
         let entries = count_entries(connection).map_err(|error| super::error::store_error(database, &error))?;
         let (database_path, due_at) = (database.to_path_buf(), Instant::now());
         let mut keeper = Self { database: database_path, due_at, mark: mark.clone(), entries_at_open: entries };
-        if entries < mark.entries {
-            let missing = mark.entries - entries;
+        if entries < mark.entries || mark.replaced_at.is_some() {
+            let missing = mark.entries.saturating_sub(entries);
             tracing::warn!(
                 database = %database.display(),
                 missing,
@@ -128,7 +156,7 @@ impl MarkKeeper {
             mark_durably(connection).map_err(|error| super::error::store_error(database, &error))?;
             let earlier = mark.setback.take().map_or(0, |setback| setback.entries);
             let setback = StateSetback { entries: earlier + missing, found_at: Timestamp::now() };
-            keeper.replace(HighWaterMark { entries, setback: Some(setback) });
+            keeper.replace(HighWaterMark { entries, setback: Some(setback), replaced_at: None });
         }
         Ok(keeper)
     }
@@ -163,10 +191,18 @@ impl MarkKeeper {
     pub(super) fn advance(&mut self, entries: u64) {
         // A setback may have been acknowledged in the meantime.
         let stored = HighWaterMark::read(&self.database).ok().flatten();
-        let setback = stored.as_ref().map_or_else(|| self.mark.setback.clone(), |stored| stored.setback.clone());
+        let stored = stored.unwrap_or_else(|| self.mark.clone());
         // Another process may have marked more entries, since this one counted them.
-        let entries = entries.max(stored.map_or(0, |stored| stored.entries));
-        self.replace(HighWaterMark { entries, setback });
+        self.replace(HighWaterMark { entries: entries.max(stored.entries), ..stored });
+    }
+
+    /// Records that another state took the place of a database with at least these entries, so that the next process does
+    /// not repeat the work that is unfinished in it. The mark may have been replaced as well.
+    pub(super) fn record_replacement(&mut self, entries: u64) {
+        let stored = HighWaterMark::read(&self.database).ok().flatten().unwrap_or_default();
+        let entries = entries.max(self.mark.entries).max(stored.entries);
+        let setback = self.mark.setback.clone().or(stored.setback);
+        self.replace(HighWaterMark { entries, setback, replaced_at: Some(Timestamp::now()) });
     }
 
     fn replace(&mut self, mark: HighWaterMark) {
@@ -202,7 +238,7 @@ mod tests {
         store.commit(message_batch()).await.unwrap();
         drop(store);
         // A process that was killed had no time to mark its last entries.
-        HighWaterMark { entries: 0, setback: None }.store(&path).unwrap();
+        HighWaterMark::default().store(&path).unwrap();
         let store = SqliteStore::open(&path).unwrap();
         store.commit(Batch::new()).await.unwrap();
         let before = store.count_entries().await.unwrap();

@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use capstan_protocol::{FILE_LIMIT_BACKOFF, is_file_limit_error};
 use capstan_tape::StoreError;
 use rusqlite::Connection;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::error::store_error;
 use super::reader::open_reader;
 use super::reader_threads::ReaderThreads;
+use super::writer::WriteJob;
 
 /// Maximum number of concurrent reads; further ones wait.
 const MAX_CONCURRENT_READS: usize = 4;
@@ -26,6 +27,8 @@ pub(super) struct ReaderPool {
     idle_connections: Arc<Mutex<Vec<Connection>>>,
     permits: Arc<Semaphore>,
     threads: ReaderThreads,
+    /// Queue of the writer, which looks at the files after a read failed.
+    writer: Option<mpsc::WeakSender<WriteJob>>,
 }
 
 impl ReaderPool {
@@ -35,14 +38,25 @@ impl ReaderPool {
             idle_connections: Arc::default(),
             permits: Arc::new(Semaphore::new(MAX_CONCURRENT_READS)),
             threads: ReaderThreads::default(),
+            writer: None,
         }
+    }
+
+    /// The same pool, whose failed reads are reported to a writer: damage that a read finds is permanent.
+    pub(super) fn reporting_to(self, writer: mpsc::WeakSender<WriteJob>) -> Self {
+        Self { writer: Some(writer), ..self }
+    }
+
+    /// The same pool for reads of tables that can be built again, or whose damage is a result.
+    pub(super) fn without_reports(&self) -> Self {
+        Self { writer: None, ..self.clone() }
     }
 
     /// Creates a pool of exactly this connection.
     pub(super) fn with_connection(connection: Connection, path: PathBuf) -> Self {
         let idle_connections = Arc::new(Mutex::new(vec![connection]));
         let permits = Arc::new(Semaphore::new(1));
-        Self { path: Arc::new(path), idle_connections, permits, threads: ReaderThreads::default() }
+        Self { path: Arc::new(path), idle_connections, permits, threads: ReaderThreads::default(), writer: None }
     }
 
     /// Reads on another thread.
@@ -63,7 +77,25 @@ impl ReaderPool {
             let _ = reply.send(result);
         };
         self.threads.run(work, permit).map_err(|error| stopped(&error))?;
-        result.await.map_err(|error| stopped(&error))?
+        match result.await.map_err(|error| stopped(&error))? {
+            Err(error) => Err(self.diagnose(error).await),
+            read => read,
+        }
+    }
+
+    /// Finds out if a read failed because the files were changed. The writer then refuses all further commits, as it does
+    /// for a damaged file.
+    async fn diagnose(&self, error: StoreError) -> StoreError {
+        if !error.is_damaged_file() && !matches!(error, StoreError::Io { .. }) {
+            return error;
+        }
+        let Some(writer) = self.writer.as_ref().and_then(mpsc::WeakSender::upgrade) else { return error };
+        let (sender, reply) = oneshot::channel();
+        if writer.send(WriteJob::Diagnose(error.clone(), sender)).await.is_err() {
+            return error;
+        }
+        drop(writer);
+        reply.await.unwrap_or(error)
     }
 
     /// Reads a few rows by key on the thread of the caller. The read takes microseconds, less than a switch to another
@@ -75,7 +107,10 @@ impl ReaderPool {
         // Opening a connection or waiting for one may block, so both happen on another thread.
         let Ok(_permit) = self.permits.try_acquire() else { return self.read(read).await };
         let Some(connection) = self.take_idle() else { return self.read(read).await };
-        self.read_with(connection, read)
+        match self.read_with(connection, read) {
+            Err(error) => Err(self.diagnose(error).await),
+            read => read,
+        }
     }
 
     fn read_sync<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {

@@ -123,7 +123,7 @@ impl RestorationCopy {
     }
 
     fn set_high_water_mark(&self, database: &Path) -> Result<(), StoreError> {
-        HighWaterMark { entries: self.entries, setback: None }.store(database)
+        HighWaterMark { entries: self.entries, ..HighWaterMark::default() }.store(database)
     }
 
     fn remove(&self) {

@@ -15,6 +15,7 @@ use super::chain;
 use super::columns::to_sql_integer;
 use super::error::{diagnose_write_error, store_error};
 use super::fail_point::FailPoint;
+use super::high_water_mark::HighWaterMark;
 use super::reader;
 use super::version_copy::keep_version_copy;
 use crate::PRIVATE_FILE_MODE;
@@ -63,6 +64,9 @@ pub(super) fn open_writer(path: &Path, options: SqliteOptions) -> Result<Connect
         ));
     }
     let failed = |error: rusqlite::Error| store_error(path, &error);
+    if path.metadata().map_or_else(|error| error.kind() == ErrorKind::NotFound, |file| file.len() == 0) {
+        refuse_lost_content(path)?;
+    }
     create_private_file(path);
     let has_leftover_wal = path.canonicalize().is_ok_and(|file| reader::has_sidecar_file(&file, "-wal", 1));
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -74,6 +78,9 @@ pub(super) fn open_writer(path: &Path, options: SqliteOptions) -> Result<Connect
         return Err(diagnose_write_error(path).unwrap_or_else(read_only));
     }
     let version = check_version(&connection, path)?;
+    if version == 0 {
+        refuse_lost_content(path)?;
+    }
     enable_wal(&connection, options).map_err(failed)?;
     connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
     // The rules of a batch check referential integrity already; checking it again costs a tenth of the throughput.
@@ -95,6 +102,17 @@ pub(super) fn open_writer(path: &Path, options: SqliteOptions) -> Result<Connect
     // The writer syncs the log itself, not with every commit.
     connection.pragma_update(None, "synchronous", "NORMAL").map_err(failed)?;
     Ok(connection)
+}
+
+/// Refuses to begin again with an empty database if it had entries: their events would be served again.
+fn refuse_lost_content(path: &Path) -> Result<(), StoreError> {
+    // The mark only informs: without it the database works as well.
+    match HighWaterMark::read_beside_file(path) {
+        Ok(Some(HighWaterMark { entries: entries @ 1.., .. })) => {
+            Err(StoreError::ContentLost { what: path.display().to_string(), entries })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Creates a missing database file that only its owner may read, whatever the umask. `SQLite` gives the log and its index

@@ -49,6 +49,8 @@ type CommitResult = Result<CommitReceipt, StoreError>;
 pub(super) enum WriteJob {
     Batch(Box<PreparedBatch>, oneshot::Sender<CommitReply>),
     Index(IndexUpdate, oneshot::Sender<Result<(), StoreError>>),
+    /// Find the cause of the error of a read.
+    Diagnose(StoreError, oneshot::Sender<StoreError>),
     /// Defect of the thread.
     #[cfg(test)]
     Panic,
@@ -112,6 +114,11 @@ impl WriterThread {
         }
     }
 
+    /// Queue of the thread, which does not keep the thread running.
+    pub(super) fn weak_queue(&self) -> Option<mpsc::WeakSender<WriteJob>> {
+        self.jobs.as_ref().map(mpsc::Sender::downgrade)
+    }
+
     /// Updates the search index, in a transaction of its own.
     pub(super) async fn update_index(&self, update: IndexUpdate) -> Result<(), StoreError> {
         self.submit(|reply| WriteJob::Index(update, reply)).await?
@@ -153,7 +160,9 @@ fn run_writer(connection: &Connection, path: &Path, wal: WalSyncer, options: Sql
             NextWriteJob::Job(job) => Some(job),
             NextWriteJob::TimedOut => {
                 committer.sync_pending_ignoring_errors();
-                log_limiter.check_if_due(connection);
+                if log_limiter.is_due() && committer.wal.check_files(connection).is_ok() {
+                    log_limiter.check(connection);
+                }
                 continue;
             }
             NextWriteJob::Closed => break,
@@ -166,6 +175,9 @@ fn run_writer(connection: &Connection, path: &Path, wal: WalSyncer, options: Sql
                     // Batches that were queued earlier do not wait for the index.
                     committer.write_group(std::mem::take(&mut group));
                     let _ = reply.send(committer.in_transaction(|committer| committer.apply_index_update(update)));
+                }
+                WriteJob::Diagnose(error, reply) => {
+                    let _ = reply.send(committer.diagnose_read_error(error));
                 }
                 #[cfg(test)]
                 WriteJob::Panic => panic!("requested by a test"),
@@ -206,12 +218,18 @@ impl LogLimiter {
         }
     }
 
-    fn check_if_due(&mut self, connection: &Connection) {
-        if self.check_at.is_some_and(|due| due <= Instant::now()) {
+    /// Returns true if a check is due, and not due again before it was scheduled.
+    fn is_due(&mut self) -> bool {
+        let is_due = self.check_at.is_some_and(|due| due <= Instant::now());
+        if is_due {
             self.check_at = None;
-            self.truncate(connection);
-            self.schedule_check();
         }
+        is_due
+    }
+
+    fn check(&mut self, connection: &Connection) {
+        self.truncate(connection);
+        self.schedule_check();
     }
 
     /// Truncates the log, unless another connection still reads it.
@@ -321,6 +339,11 @@ impl GroupCommitter<'_> {
         };
         let results = results.into_iter().map(|result| result.map_err(|error| self.fail_if_damaged(error)));
         let results: Vec<CommitResult> = results.collect();
+        for (prepared, result) in group.iter().zip(&results) {
+            if let Ok(receipt) = result {
+                self.wal.record_commit(&prepared.batch, receipt);
+            }
+        }
         let replies = results.into_iter().zip(group).map(|(result, prepared)| CommitReply { result, prepared });
         // A rejection may be due to an earlier commit (such as a duplicate event), which must be durable before the
         // caller learns of it.
@@ -351,6 +374,14 @@ impl GroupCommitter<'_> {
     /// here, because it can be built again.
     fn fail_if_damaged(&mut self, error: StoreError) -> StoreError {
         if error.is_damaged_file() { self.wal.fail(error) } else { error }
+    }
+
+    /// Looks at the files after a read failed, and returns the error that tells the cause.
+    fn diagnose_read_error(&mut self, error: StoreError) -> StoreError {
+        match self.wal.check_files(self.connection) {
+            Err(cause) if !cause.is_transient() => cause,
+            _ => self.fail_if_damaged(error),
+        }
     }
 
     /// Syncs commits that no caller waits for, and leaves a failure to the next commit.
@@ -393,12 +424,13 @@ impl GroupCommitter<'_> {
     fn in_transaction<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, StoreError>) -> Result<T, StoreError> {
         self.wal.check_files(self.connection)?;
         let written = self.begin_transaction().and_then(|()| {
+            self.wal.check_transaction(self.connection)?;
             self.notice_other_connections()?;
             let output = work(self)?;
             self.execute("COMMIT")?;
             Ok(output)
         });
-        written.inspect_err(|_| {
+        let written = written.inspect_err(|_| {
             self.cache.clear();
             // SQLite may have ended the transaction itself.
             if !self.connection.is_autocommit()
@@ -406,7 +438,14 @@ impl GroupCommitter<'_> {
             {
                 tracing::error!(%error, "a failed transaction could not be rolled back");
             }
-        })
+        });
+        match written {
+            // The files may have been changed meanwhile, which explains the error better.
+            Err(error) if error.is_damaged_file() || matches!(error, StoreError::Io { .. }) => {
+                Err(self.wal.check_files(self.connection).err().unwrap_or(error))
+            }
+            written => written,
+        }
     }
 
     /// Clears the cache if another connection has committed. Fails for good if it migrated the database to a schema

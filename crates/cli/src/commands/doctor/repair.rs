@@ -43,6 +43,7 @@ impl RepairOutcome {
         repairs.remove_stale_locks(store_check);
         repairs.remove_abandoned_files(store_check);
         repairs.remove_stale_backups(unfinished);
+        repairs.acknowledge_lost_database(store_check);
         let Some(store) = repairs.open_store(store_check) else { return repairs };
         repairs.acknowledge_setback(store_check);
         // A repair that closes runs of dead processes would belong here: after the migration of the schema, and before the
@@ -102,6 +103,17 @@ impl RepairOutcome {
                 self.unrepaired.push(format!("could not open the database: {error}"));
                 None
             }
+        }
+    }
+
+    /// Acknowledges that the database is gone or empty, so that the next start begins with an empty one.
+    fn acknowledge_lost_database(&mut self, store_check: &StoreCheck<'_>) {
+        match HighWaterMark::acknowledge_lost_entries(store_check.database) {
+            Ok(None) => {}
+            Ok(Some(entries)) => {
+                self.done.push(format!("acknowledged that the database is gone, with its {entries} entries"));
+            }
+            Err(error) => self.unrepaired.push(format!("could not acknowledge a missing database: {error}")),
         }
     }
 

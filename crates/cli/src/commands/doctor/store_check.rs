@@ -72,8 +72,8 @@ impl StoreCheck<'_> {
     /// Runs all checks of the store.
     pub(super) async fn examine(&self, report: &mut DoctorReport) {
         let version = match SqliteStore::read_schema_version(self.database) {
-            Ok(Some(version)) => version,
-            Ok(None) => {
+            Ok(Some(version)) if version > 0 || !has_lost_content(self.database) => version,
+            Ok(_) => {
                 report.add(check_missing_database(self.database));
                 return;
             }
@@ -244,15 +244,20 @@ async fn check_bindings(tapes: TapeRepository, runners: Option<&[Descriptor]>) -
     results
 }
 
-/// Checks a home without a database: either it is new, or its database was removed.
+fn has_lost_content(database: &Path) -> bool {
+    matches!(HighWaterMark::lost_entries(database), Ok(Some(_)))
+}
+
+/// Checks a home without a database, or with an empty one: either it is new, or its database was removed.
 fn check_missing_database(database: &Path) -> CheckResult {
-    match HighWaterMark::read(database) {
-        Ok(None | Some(HighWaterMark { entries: 0, .. })) => {
-            CheckResult::ok("database", "does not exist yet: the first message creates it")
-        }
-        Ok(Some(mark)) => {
-            let message = format!("{} is gone; it had {} entries", database.display(), mark.entries);
-            CheckResult::problem("database", message, "put the file back, or restore the newest backup")
+    match HighWaterMark::lost_entries(database) {
+        Ok(None) => CheckResult::ok("database", "does not exist yet: the first message creates it"),
+        Ok(Some(entries)) => {
+            let state = if database.exists() { "empty" } else { "gone" };
+            let message = format!("{} is {state}; it had {entries} entries", database.display());
+            let hint = "put the file back, or restore the newest backup; until then every start is refused, unless \
+                        `capstan doctor --repair` acknowledges the loss";
+            CheckResult::problem("database", message, hint).data(json!({ "missing_entries": entries }))
         }
         Err(error) => CheckResult::failed("database", &error.into()),
     }
@@ -266,14 +271,20 @@ async fn check_history(database: &Path, store: &SqliteStore) -> Result<CheckResu
     let missing_now = mark.entries.saturating_sub(entries);
     let setback = mark.setback.as_ref();
     let missing = missing_now + setback.map_or(0, |setback| setback.entries);
-    if missing == 0 {
+    if missing == 0 && mark.replaced_at.is_none() {
         return Ok(CheckResult::ok("history", format!("entries: {entries}")));
     }
     let found = setback.map(|setback| format!(", found {}", setback.found_at)).unwrap_or_default();
-    let message = format!("the database went back by {missing} entries{found}: an older copy took its place");
+    let message = match mark.replaced_at.filter(|_| missing == 0) {
+        Some(replaced_at) => {
+            format!("the files of the database were replaced while a process used them, {replaced_at}")
+        }
+        None => format!("the database went back by {missing} entries{found}: an older copy took its place"),
+    };
     let hint = "expected after restoring a backup: acknowledge it with `capstan doctor --repair`; otherwise put back \
                 the newer file";
-    Ok(CheckResult::warning("history", message, hint).data(json!({ "missing_entries": missing })))
+    let data = json!({ "missing_entries": missing, "replaced_at": mark.replaced_at });
+    Ok(CheckResult::warning("history", message, hint).data(data))
 }
 
 fn check_schema(version: u32) -> CheckResult {

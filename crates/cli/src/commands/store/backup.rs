@@ -7,8 +7,9 @@ use capstan_protocol::{ErrorCode, TapeName};
 use capstan_store::{DatabaseSummary, JsonlTapeStore, SqliteStore};
 use capstan_tape::{Store, StoreError, TapeRepository, TapeSlice, TapeStore};
 
-use super::super::{CommandContext, external_tape_store, print};
+use super::super::{CommandContext, print};
 use super::backup_target::BackupTarget;
+use super::replacement::replica_store;
 use crate::{CommandError, home};
 
 pub(super) async fn run_backup(context: &CommandContext<'_>, path: &Path, force: bool) -> Result<(), CommandError> {
@@ -21,7 +22,7 @@ pub(super) async fn run_backup(context: &CommandContext<'_>, path: &Path, force:
         return Err(CommandError::new(ErrorCode::StoreEmpty, format!("{} does not exist", database.display())));
     }
     let target = BackupTarget::new(path, &database, force)?;
-    let external = external_tape_store(&context.build_hooks())?;
+    let external = replica_store(context, &database).await?;
     let copied = copy_store(&database, external.as_ref(), &target).await;
     if let Some(external) = external {
         external.close().await?;

@@ -1,13 +1,14 @@
 //! Parts of the commands that replace the database of a home: `rollback` and `restore`.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use capstan_protocol::{ErrorCode, Timestamp};
-use capstan_store::SqliteStore;
-use capstan_tape::{JournalStore as _, StoreError, TapeSlice};
+use capstan_protocol::{EntryId, ErrorCode, TapeName, Timestamp};
+use capstan_store::{DatabaseSummary, JsonlTapeStore, SqliteStore};
+use capstan_tape::{JournalStore as _, StoreError, TapeSlice, TapeStore};
 
 use super::super::{CommandContext, external_tape_store};
-use crate::CommandError;
+use crate::{CommandError, home};
 
 /// Hint for a database that another process has open.
 const STOP_PROCESSES_HINT: &str =
@@ -35,9 +36,44 @@ pub(super) async fn run_replacement(
     })
 }
 
+/// Store of the entries that a database has replicated. If the configured one is the database itself, entries of an earlier
+/// configuration may be in files of the home.
+pub(super) async fn replica_store(
+    context: &CommandContext<'_>,
+    database: &Path,
+) -> Result<Option<Arc<dyn TapeStore>>, CommandError> {
+    if let Some(external) = external_tape_store(&context.build_hooks())? {
+        return Ok(Some(external));
+    }
+    let Some(tape) = find_replicated_tape(database).await? else { return Ok(None) };
+    let folder = home::tapes_dir(&context.config.home);
+    if folder.is_dir() {
+        return Ok(Some(Arc::new(JsonlTapeStore::open(folder)?)));
+    }
+    let hint = "the entries of tapes that were stored as files belong in the folder `tapes` of the home: put it back; a \
+                backup has it as FILE.tapes";
+    Err(CommandError::from(StoreError::StoredElsewhere { tape }).with_hint(hint))
+}
+
+/// First tape with entries that are not in the database.
+async fn find_replicated_tape(database: &Path) -> Result<Option<TapeName>, StoreError> {
+    if DatabaseSummary::read(database)?.version > SqliteStore::SCHEMA_VERSION {
+        // The tables of a newer version may differ.
+        return Ok(None);
+    }
+    let store = SqliteStore::open_snapshot(database)?;
+    let mut records = store.tapes();
+    while let Some(record) = records.next().await? {
+        if record.replicated_up_to > EntryId(0) {
+            return Ok(Some(record.name));
+        }
+    }
+    Ok(None)
+}
+
 /// Refuses if the external tape store has entries that the copy does not know: their ids would be assigned again.
 pub(super) async fn check_external_tapes(context: &CommandContext<'_>, copy: &Path) -> Result<(), CommandError> {
-    let Some(external) = external_tape_store(&context.build_hooks())? else { return Ok(()) };
+    let Some(external) = replica_store(context, copy).await? else { return Ok(()) };
     let store = SqliteStore::open_snapshot(copy)?;
     for tape in external.tapes().await? {
         let head = store.tape(&tape).await?.map(|record| record.head);

@@ -10,8 +10,8 @@ use capstan_tape::{Store, StoreError, TapeRepository};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::{CommandContext, external_tape_store, print_json, print_lines};
-use super::replacement::{busy_error, check_external_tapes, replaced_path, run_replacement};
+use super::super::{CommandContext, print_json, print_lines};
+use super::replacement::{busy_error, check_external_tapes, replaced_path, replica_store, run_replacement};
 use crate::{CommandError, home};
 
 #[derive(Args)]
@@ -173,7 +173,7 @@ fn not_a_backup(backup: &Path, error: StoreError) -> CommandError {
 /// flight and of its pending messages.
 async fn verify_backup(context: &CommandContext<'_>, backup: &Path) -> Result<(usize, usize), CommandError> {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open_snapshot(backup)?);
-    let external = external_tape_store(&context.build_hooks())?;
+    let external = replica_store(context, backup).await?;
     let tapes = match &external {
         Some(external) => TapeRepository::with_external_store(Arc::clone(&store), Arc::clone(external)),
         None => TapeRepository::new(Arc::clone(&store)),

@@ -54,11 +54,16 @@ pub enum LiveChange {
     RemoveLockFolder,
     /// Puts unlocked copies in the place of the lock files, as a copy of the home does that is put back.
     ReplaceLocks,
+    /// Copies an older database with its log and index over those in use.
+    PutOlderFiles,
+    /// Copies an older log over the one in use.
+    PutOlderLog,
+    CutLog,
 }
 
 impl LiveChange {
     /// All changes; frequent ones occur more than once.
-    pub const LIVE_CHOICES: [Self; 14] = [
+    pub const LIVE_CHOICES: [Self; 17] = [
         Self::None,
         Self::None,
         Self::None,
@@ -73,6 +78,9 @@ impl LiveChange {
         Self::RemoveLocks,
         Self::RemoveLockFolder,
         Self::ReplaceLocks,
+        Self::PutOlderFiles,
+        Self::PutOlderLog,
+        Self::CutLog,
     ];
 
     /// Returns true if the change must not lose anything.
@@ -115,7 +123,34 @@ impl LiveChange {
                 let _changed = std::fs::remove_dir_all(home.join("owners"));
             }
             Self::ReplaceLocks => replace_locks(home),
+            Self::PutOlderFiles => put_back(home, &DATABASE_FILES),
+            Self::PutOlderLog => put_back(home, &["capstan.db-wal"]),
+            Self::CutLog => {
+                std::fs::write(home.join("capstan.db-wal"), b"").expect("the log is cut");
+            }
         }
+    }
+}
+
+const DATABASE_FILES: [&str; 3] = ["capstan.db", "capstan.db-wal", "capstan.db-shm"];
+
+fn saved_files(home: &Path) -> PathBuf {
+    home.with_file_name("saved-files")
+}
+
+/// Copies the files of a database in use, for a change that puts them back.
+pub fn save_files(home: &Path) {
+    let saved = saved_files(home);
+    std::fs::create_dir_all(&saved).expect("a folder");
+    for name in DATABASE_FILES {
+        std::fs::copy(home.join(name), saved.join(name)).expect("a copy of a file in use");
+    }
+}
+
+/// Copies saved files over those in use, which stay the same files.
+fn put_back(home: &Path, names: &[&str]) {
+    for name in names {
+        std::fs::copy(saved_files(home).join(name), home.join(name)).expect("an older file is put in place");
     }
 }
 

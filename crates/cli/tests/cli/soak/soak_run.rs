@@ -239,6 +239,7 @@ impl SoakRun {
             let (report, _) = self.doctor();
             return self.recover_damage(&report);
         };
+        home_files::save_files(&self.fixture.home());
         let mut servers = vec![server];
         if self.below(TWO_HOSTS_RATIO) == 0 && !live.needs_single_host() {
             servers.extend(StdioServer::start_if_ready(self.fixture.command(&["serve", "--channel", "stdio"])));
@@ -324,9 +325,10 @@ impl SoakRun {
     fn doctor(&self) -> (Value, bool) {
         let output = self.fixture.capstan(&["doctor", "--json"]);
         let report: Value = serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
-        let missing =
-            checks(&report).find(|check| check["check"] == "history").map(|check| &check["data"]["missing_entries"]);
-        let is_reported = missing.and_then(Value::as_u64).is_some_and(|missing| missing > 0);
+        let history = checks(&report).find(|check| check["check"] == "history").map(|check| &check["data"]);
+        let is_reported = history.is_some_and(|data| {
+            data["missing_entries"].as_u64().is_some_and(|missing| missing > 0) || data["replaced_at"].is_string()
+        });
         (report, is_reported)
     }
 
@@ -387,8 +389,14 @@ impl SoakRun {
             self.ledger.violations.push(format!("an unreadable database is not reported: {report}"));
         }
         self.summary.reported_setbacks += 1;
-        // A host may also begin with an empty database; the next check finds the report.
+        // A host may also begin with an empty database, when the operator has acknowledged the loss.
         if !self.fixture.database().exists() && self.below(2) == 0 {
+            if has_state && self.fixture.capstan(&["run", "refused"]).code == Some(0) {
+                self.ledger.violations.push("a host began with an empty database".to_owned());
+            }
+            self.fixture.capstan(&["doctor", "--repair"]);
+            // The mark counts entries: an older backup may have more of them than the new database.
+            self.backup = None;
             return self.accept_setback(RecordedEvents::default());
         }
         if let Some(backup) = self.backup.clone() {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use capstan_store::{SqliteOptions, SqliteStore, copy_database};
+use capstan_store::{HighWaterMark, SqliteOptions, SqliteStore, copy_database};
 use capstan_tape::{Batch, CommitDurability, JournalStore as _, StoreError};
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -136,6 +136,109 @@ async fn x07_backup_put_in_place_of_the_open_database_is_noticed_and_stays_intac
             assert_eq!(stored_texts(&files.home.join("capstan.db")).await, ["backed up"], "{log:?} {replacement}");
         }
     }
+}
+
+/// Copies every file of the database to a folder, or back over the files in use.
+const SAVE_FILES: &str = "mkdir old && cp capstan.db* old/";
+const PUT_BACK: &str = "cp old/* .";
+
+#[tokio::test]
+async fn x07_older_copy_of_all_files_put_in_place_is_noticed_and_reported() {
+    for log in [LogState::Full, LogState::Truncated, LogState::Restarted] {
+        for put_back in [PUT_BACK, "rm old/capstan.db-mark; cp old/* ."] {
+            let files = ReplacementFixture::new(log).await;
+            shell(&files.home, SAVE_FILES);
+            files.store.commit(batch("acknowledged later")).await.unwrap();
+            shell(&files.home, put_back);
+            files.assert_refused().await;
+            drop(files.store);
+            let stored = stored_texts(&files.home.join("capstan.db")).await;
+            assert_eq!(stored.last().map(String::as_str), Some("acknowledged"), "{log:?} {put_back}");
+            let mark = HighWaterMark::read(files.home.join("capstan.db")).unwrap().unwrap();
+            assert!(mark.setback.is_some(), "{log:?} {put_back}: the next process reports it");
+        }
+    }
+}
+
+#[tokio::test]
+async fn x07_copy_that_an_earlier_process_made_is_noticed_when_it_is_put_in_place() {
+    for added in [1, 200] {
+        let folder = tempfile::tempdir().unwrap();
+        let home = folder.path().to_path_buf();
+        let store = SqliteStore::open(home.join("capstan.db")).unwrap();
+        for number in 0..100 {
+            store.commit(batch(&format!("{number}"))).await.unwrap();
+        }
+        shell(&home, SAVE_FILES);
+        drop(store);
+        let store = SqliteStore::open(home.join("capstan.db")).unwrap();
+        for number in 0..added {
+            store.commit(batch(&format!("later {number}"))).await.unwrap();
+        }
+        shell(&home, PUT_BACK);
+        ReplacementFixture { _folder: folder, home, store }.assert_refused().await;
+    }
+}
+
+#[tokio::test]
+async fn x07_log_that_is_cut_or_overwritten_in_place_is_noticed_and_not_applied() {
+    for log in [LogState::Full, LogState::Restarted] {
+        for damage in [
+            ": > capstan.db-wal",
+            "truncate -s -1 capstan.db-wal",
+            "cp old/capstan.db-wal capstan.db-wal",
+            "cp capstan.db-wal same; : > capstan.db-wal; head -c -4120 same > capstan.db-wal",
+            "dd if=old/capstan.db-wal of=capstan.db-wal conv=notrunc; truncate -s -1 capstan.db-wal",
+            "dd if=/dev/zero of=capstan.db-wal bs=4096 count=4 conv=notrunc",
+        ] {
+            let files = ReplacementFixture::new(log).await;
+            shell(&files.home, SAVE_FILES);
+            for number in 0..3 {
+                files.store.commit(batch(&format!("acknowledged later {number}"))).await.unwrap();
+            }
+            shell(&files.home, damage);
+            let error = files.assert_refused().await.to_string();
+            assert!(error.contains("/capstan.db-wal is not the file that was opened"), "{log:?} {damage}: {error}");
+            drop(files.store);
+            let database = files.home.join("capstan.db");
+            if HighWaterMark::lost_entries(&database).unwrap().is_some() {
+                // Every commit was in the log, and its beginning is gone.
+                assert_eq!(SqliteStore::open(&database).err().unwrap().code(), "store-replaced");
+                continue;
+            }
+            let stored = stored_texts(&database).await;
+            assert!(!stored.contains(&"lost".to_owned()), "{log:?} {damage}");
+            let mark = HighWaterMark::read(&database).unwrap().unwrap();
+            assert!(mark.setback.is_some(), "{log:?} {damage}: the next process reports it");
+        }
+    }
+}
+
+#[tokio::test]
+async fn x07_store_that_lost_its_content_is_not_begun_again() {
+    for loss in ["rm capstan.db*", "rm capstan.db; : > capstan.db", "rm capstan.db"] {
+        let ReplacementFixture { _folder, home, store } = ReplacementFixture::new(LogState::Full).await;
+        drop(store);
+        shell(&home, &format!("cp capstan.db-mark mark; {loss}; mv mark capstan.db-mark"));
+        let database = home.join("capstan.db");
+        for _ in 0..2 {
+            let error = SqliteStore::open(&database).err().expect("an empty store would serve all events again");
+            assert_eq!(error.code(), "store-replaced", "{loss}: {error}");
+            assert!(error.to_string().contains("is missing or empty: it had 102 entries"), "{loss}: {error}");
+        }
+        assert_eq!(HighWaterMark::acknowledge_lost_entries(&database).unwrap(), Some(102));
+        SqliteStore::open(&database).unwrap().commit(batch("begun again")).await.unwrap();
+        assert_eq!(stored_texts(&database).await, ["begun again"]);
+    }
+}
+
+#[tokio::test]
+async fn x07_log_that_a_reader_finds_cut_ends_the_store() {
+    let files = ReplacementFixture::new(LogState::Full).await;
+    shell(&files.home, ": > capstan.db-wal");
+    let reader = files.store.read(&name("t"), &capstan_tape::TapeSlice::all()).await.unwrap_err();
+    assert_eq!(reader.code(), "store-replaced", "{reader}");
+    assert_eq!(files.store.wait_for_failure().await, reader);
 }
 
 #[tokio::test]
