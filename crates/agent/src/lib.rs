@@ -33,6 +33,7 @@ pub use instruction_rules::{InstructionRules, WorkspaceTrust};
 
 use prompt::SystemPromptBuilder;
 use skills::SkillCatalog;
+use tools::WorkSlots;
 
 /// User settings for the agent's tools, skills and prompts.
 #[derive(Debug, Clone)]
@@ -51,6 +52,10 @@ impl Default for AgentOptions {
     }
 }
 
+/// Maximum number of prompts for which a host reads skills at the same time. Each read takes a thread, and the memory of a
+/// thread stays in use for a while.
+const MAX_PROMPT_READS: usize = 4;
+
 /// Registers the agent with its tools and prompts; called by the built-in plugin.
 pub fn register(hooks: &mut HookRegistrar, loop_options: LoopOptions, agent_options: AgentOptions) {
     register_tools_and_prompts(hooks, agent_options);
@@ -63,9 +68,10 @@ pub fn register_tools_and_prompts(hooks: &mut HookRegistrar, agent_options: Agen
     let AgentOptions { tools, skills, message_context } = agent_options;
     let (system, tool_skills, prompt_skills) =
         (Arc::new(SystemPromptBuilder::new(skills.clone())), skills.clone(), skills);
+    let prompt_slots = WorkSlots::new(MAX_PROMPT_READS);
     hooks
         .on(BuildPrompt, move |message: InboundEvent, state: TurnState| {
-            let skill_dirs = prompt_skills.clone();
+            let (skill_dirs, slots) = (prompt_skills.clone(), prompt_slots.clone());
             async move {
                 if !prompt::can_request_skills(&message) {
                     return Ok(Some(prompt::render_prompt(&message, &SkillCatalog::default(), message_context)));
@@ -73,7 +79,7 @@ pub fn register_tools_and_prompts(hooks: &mut HookRegistrar, agent_options: Agen
                 let workspace = state.get(TurnState::WORKSPACE_KEY);
                 let workspace = PathBuf::from(workspace.as_ref().and_then(|path| path.as_str()).unwrap_or_default());
                 // Skills are read from disk, which must not block the turn's other work.
-                let catalog = tokio::task::spawn_blocking(move || skill_dirs.find(&workspace)).await?;
+                let catalog = slots.run_blocking(move || skill_dirs.find(&workspace)).await?;
                 Ok(Some(prompt::render_prompt(&message, &catalog, message_context)))
             }
         })

@@ -8,6 +8,7 @@ use capstan_hooks::points::{ProvideKnowledge, ProvideModelOptions, ProvideTools}
 use capstan_policy::BindingStore;
 use capstan_protocol::{Descriptor, RunnerId, WorkspaceId};
 use capstan_tape::TapeRepository;
+use tokio::sync::Semaphore;
 
 use crate::action_registry::ActionRegistry;
 use crate::active_runs::ActiveRuns;
@@ -28,12 +29,18 @@ pub struct RunEnvironment {
     pub(crate) tools: Arc<ToolCatalog>,
     /// Content that successive model calls have in common, as the last call recorded it.
     pub(crate) call_content_cache: CallContentCache,
+    /// Slots for building system prompts.
+    pub(crate) prompt_slots: Arc<Semaphore>,
     /// True if a plugin may replace the model stage.
     has_model_stage_override: bool,
     runners: RunnerRegistry,
     models: Vec<Arc<dyn ModelProvider>>,
     knowledge: Vec<(KnowledgeBase, Arc<dyn KnowledgeSource>)>,
 }
+
+/// Maximum number of system prompts that a host builds at the same time. Each takes a thread, and the memory of a thread
+/// stays in use for a while.
+const MAX_PROMPT_BUILDS: usize = 8;
 
 /// Parts of a host that its runs depend on.
 pub struct RunDependencies<'a> {
@@ -72,6 +79,7 @@ impl RunEnvironment {
             tools: Arc::new(ToolCatalog::from_hooks(&hooks, !knowledge.is_empty())),
             actions: ActionRegistry::from_channels(channels),
             call_content_cache: CallContentCache::default(),
+            prompt_slots: Arc::new(Semaphore::new(MAX_PROMPT_BUILDS)),
             runners: RunnerRegistry::from_hooks(&hooks),
             models: hooks.collect_provided::<ProvideModelOptions, _>(|provider| provider.name().to_owned()),
             knowledge: knowledge.into_iter().map(|source| (source.knowledge_base(), source)).collect(),

@@ -23,6 +23,8 @@ use capstan_protocol::{
     ResourceOperation, TapeAccess, ToolOperation,
 };
 
+pub(crate) use work_slots::WorkSlots;
+
 use crate::paths::PathBounds;
 use crate::skills::SkillDirs;
 

@@ -10,23 +10,23 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Slots for one kind of work, shared by all clones.
 #[derive(Debug, Clone)]
-pub(super) struct WorkSlots(Arc<Semaphore>);
+pub(crate) struct WorkSlots(Arc<Semaphore>);
 
 impl WorkSlots {
     /// Creates this number of free slots.
-    pub(super) fn new(count: usize) -> Self {
+    pub(crate) fn new(count: usize) -> Self {
         Self(Arc::new(Semaphore::new(count)))
     }
 
     /// Waits for a slot, in order of arrival. It is free again when the permit is dropped.
-    pub(super) async fn acquire(&self) -> Result<OwnedSemaphorePermit, String> {
+    pub(crate) async fn acquire(&self) -> Result<OwnedSemaphorePermit, String> {
         // The semaphore is never closed; the error is unreachable.
         Arc::clone(&self.0).acquire_owned().await.map_err(|error| error.to_string())
     }
 
     /// Waits for a slot and does the work on a blocking thread. A caller that gives up does not free the slot, because the
     /// thread continues.
-    pub(super) async fn run_blocking<T: Send + 'static>(
+    pub(crate) async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ToolError> {

@@ -1,5 +1,6 @@
 //! Methods of `prompt.*`: the host's prompts.
 
+use std::error::Error;
 use std::sync::Arc;
 
 use capstan_hooks::args::{ContinuePromptArgs, StepNumber, SystemPromptArgs};
@@ -32,14 +33,19 @@ async fn build_system_prompt(run: &Arc<Run>) -> Result<String, ApiError> {
         session_id: run.context.conversation.session_id.clone(),
         state: run.state.clone(),
     };
-    // The hook is synchronous and reads files: other sessions must not wait for the disk.
-    let run = Arc::clone(run);
-    let answers = tokio::task::spawn_blocking(move || run.environment.hooks.call_all_sync::<SystemPrompt>(&args)).await;
-    let answers = answers.map_err(|error| {
+    let build_failed = |error: &dyn Error| {
         tracing::error!(%error, "cannot build the system prompt");
         ApiError::new(ApiErrorCode::RuntimeError, "the system prompt could not be built")
             .with_cause(ErrorCode::HookFailed)
-    })?;
+    };
+    let slot = Arc::clone(&run.environment.prompt_slots).acquire_owned().await.map_err(|error| build_failed(&error))?;
+    // The hook is synchronous and reads files: other sessions must not wait for the disk.
+    let run = Arc::clone(run);
+    let answers = tokio::task::spawn_blocking(move || {
+        let _slot = slot;
+        run.environment.hooks.call_all_sync::<SystemPrompt>(&args)
+    });
+    let answers = answers.await.map_err(|error| build_failed(&error))?;
     let answers = answers.map_err(|failure| hook_api_error(&failure))?;
     let parts = answers.into_iter().rev().filter_map(|answer| answer.value).filter(|part| !part.is_empty());
     Ok(parts.collect::<Vec<_>>().join("\n\n"))
