@@ -44,7 +44,7 @@ pub(crate) async fn serve(mut context: CommandContext<'_>, arguments: ServeArgs)
         stderr_line!("warning: {line}");
     }
     if names.iter().any(|name| name.as_str() == StdioChannel::CHANNEL_NAME) {
-        output::check_stdout_open()?;
+        output::check_stdout_open(StdioChannel::CHANNEL_NAME)?;
     }
     // Before the process becomes visible to others, so that no signal is missed.
     let mut signals = TerminationSignals::watch();
