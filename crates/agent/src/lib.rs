@@ -24,6 +24,7 @@ pub mod tools;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use capstan_hooks::args::GrantedTools;
 use capstan_hooks::contracts::Runner;
 use capstan_hooks::points::{BuildPrompt, ProvideRunners, ProvideTools, SystemPrompt};
 use capstan_hooks::{HookRegistrar, InboundEvent, TurnState};
@@ -70,10 +71,10 @@ pub fn register_tools_and_prompts(hooks: &mut HookRegistrar, agent_options: Agen
         (Arc::new(SystemPromptBuilder::new(skills.clone())), skills.clone(), skills);
     let prompt_slots = WorkSlots::new(MAX_PROMPT_READS);
     hooks
-        .on(BuildPrompt, move |message: InboundEvent, state: TurnState| {
+        .on(BuildPrompt, move |message: InboundEvent, state: TurnState, tools: GrantedTools| {
             let (skill_dirs, slots) = (prompt_skills.clone(), prompt_slots.clone());
             async move {
-                if !prompt::can_request_skills(&message) {
+                if !tools.allows(tools::SKILL_TOOL) || !prompt::can_request_skills(&message) {
                     return Ok(Some(prompt::render_prompt(&message, &SkillCatalog::default(), message_context)));
                 }
                 let workspace = state.get(TurnState::WORKSPACE_KEY);

@@ -165,14 +165,9 @@ impl CliState {
     }
 }
 
-/// Ignores a closed pipe: a reader such as `head` closes it when it has read enough.
-fn ignore_broken_pipe(result: std::io::Result<()>) -> Result<(), ChannelError> {
-    match result {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(ChannelError::permanent(ChannelName::new(CliChannel::CHANNEL_NAME), error.to_string()))
-        }
-        _ => Ok(()),
-    }
+/// Maps a failed write. A closed pipe is a failure too: the reader has not got the reply.
+fn check_written(result: std::io::Result<()>) -> Result<(), ChannelError> {
+    result.map_err(|error| ChannelError::permanent(ChannelName::new(CliChannel::CHANNEL_NAME), error.to_string()))
 }
 
 #[async_trait]
@@ -199,12 +194,12 @@ impl Channel for CliChannel {
         if !state.is_attended {
             return Err(ChannelError::permanent(self.name(), "this process has no terminal that shows messages"));
         }
-        ignore_broken_pipe(state.show_message(message))
+        check_written(state.show_message(message))
     }
 
     async fn on_stream_event(&self, event: &StreamEvent, message: &InboundEvent) -> Result<(), ChannelError> {
         let session = message.session_id.clone().unwrap_or_else(|| message.fallback_session());
-        ignore_broken_pipe(self.lock().show_event(event, &session))
+        check_written(self.lock().show_event(event, &session))
     }
 }
 

@@ -8,7 +8,7 @@ use capstan_hooks::args::BuildPromptArgs;
 use capstan_hooks::contracts::CliCommand;
 use capstan_hooks::points::{BuildPrompt, RegisterCliCommands};
 use capstan_hooks::{BoxError, HookDeadlines, HookRegistrar, HookRuntime, HookTurn, InboundEvent, Plugin, TurnState};
-use capstan_protocol::Event;
+use capstan_protocol::{Event, ResourceAccess};
 use clap::Command;
 use serde_json::{Value, json};
 
@@ -88,7 +88,13 @@ async fn h07_a_distribution_sets_the_deadlines_of_its_hooks() {
         let hooks = build_hooks(&capstan, &load_config(&capstan, folder.path(), &[]));
         let inbound = InboundEvent::new(Event::message("cli", "local", "hello"));
         let (session_id, state, hook_turn) = ("s".into(), TurnState::new(), HookTurn::none());
-        let args = BuildPromptArgs { message: inbound, session_id, state, turn: hook_turn };
+        let args = BuildPromptArgs {
+            message: inbound,
+            session_id,
+            state,
+            tools: ResourceAccess::none().into(),
+            turn: hook_turn,
+        };
         let start = tokio::time::Instant::now();
         assert!(hooks.call_first::<BuildPrompt>(&args).await.is_err());
         assert_eq!(start.elapsed().as_secs(), turn.as_secs(), "on the paused clock");

@@ -1,7 +1,7 @@
 //! Standard output and standard error: data goes to the first, everything else to the second.
 //!
 //! A failure to write a message to standard error is ignored. A failure to write data to standard output fails the
-//! command, unless the reader has closed the pipe.
+//! command, unless the reader has closed the pipe; a reply that no program reads fails its command too.
 //!
 //! A terminal never receives control characters, or characters that hide or reorder others: they are shown as escapes, in
 //! JSON as escapes of JSON. Programs get data verbatim.
@@ -44,16 +44,26 @@ pub(crate) fn print_json_lines(lines: impl IntoIterator<Item = String>) -> Resul
     print_escaped(lines, escape_json_text)
 }
 
-/// Prints lines; a terminal gets the escaped ones.
-fn print_escaped(lines: impl IntoIterator<Item = String>, escape: fn(&str) -> String) -> Result<(), CommandError> {
+/// Writes lines; a terminal gets the escaped ones.
+fn write_lines(lines: impl IntoIterator<Item = String>, escape: fn(&str) -> String) -> io::Result<()> {
     let mut output = BufWriter::new(io::stdout().lock());
     let is_terminal = io::stdout().is_terminal();
     let mut print_line = |line: String| writeln!(output, "{}", if is_terminal { escape(&line) } else { line });
-    let printed = lines.into_iter().try_for_each(&mut print_line).and_then(|()| output.flush());
-    match printed {
+    lines.into_iter().try_for_each(&mut print_line).and_then(|()| output.flush())
+}
+
+/// Prints lines; a terminal gets the escaped ones.
+fn print_escaped(lines: impl IntoIterator<Item = String>, escape: fn(&str) -> String) -> Result<(), CommandError> {
+    match write_lines(lines, escape) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(output_error(&error.to_string())),
         _ => Ok(()),
     }
+}
+
+/// Prints a reply as JSON. A reader that has closed the pipe has not got it, which is an error here.
+pub(crate) fn print_json_reply(value: &impl serde::Serialize) -> io::Result<()> {
+    let text = serde_json::to_string_pretty(value)?;
+    write_lines([text], escape_json_text)
 }
 
 /// Prints a line of data.
@@ -83,22 +93,24 @@ fn output_error(detail: &str) -> CommandError {
     CommandError::new(ErrorCode::OutputFailed, format!("cannot write to the standard output: {detail}"))
 }
 
-/// Fails if the process was started with its standard output closed, because replies of the channel `stdio` would be lost.
-pub(crate) fn check_stdout_open() -> Result<(), CommandError> {
+/// Fails if the process was started with its standard output closed, because replies of this channel would be lost.
+pub(crate) fn check_stdout_open(channel: &str) -> Result<(), CommandError> {
     if is_stdout_closed().unwrap_or(false) {
-        let message = "the standard output is closed, but the channel stdio writes its replies there";
+        let message = format!("the standard output is closed, but the channel {channel} writes its replies there");
         return Err(CommandError::new(ErrorCode::OutputClosed, message));
     }
     Ok(())
 }
 
-/// Detects a standard output that was closed at process start.
+/// Detects a standard output that was closed at process start, or that cannot be written.
 ///
-/// The standard library replaces a closed descriptor with `/dev/null` opened for reading and writing. A user who
-/// discards the replies opens `/dev/null` for writing only, as shells do.
+/// The standard library replaces a closed descriptor with `/dev/null` opened for reading and writing, and discards what
+/// is written to a descriptor opened for reading only. A user who discards the replies opens `/dev/null` for writing only,
+/// as shells do.
 fn is_stdout_closed() -> io::Result<bool> {
     let output = io::stdout();
+    let access = fcntl_getfl(&output)? & OFlags::RWMODE;
     let (status, null) = (fstat(&output)?, stat("/dev/null")?);
     let is_null = FileType::from_raw_mode(status.st_mode).is_char_device() && status.st_rdev == null.st_rdev;
-    Ok(is_null && fcntl_getfl(&output)? & OFlags::RWMODE == OFlags::RDWR)
+    Ok(access == OFlags::RDONLY || is_null && access == OFlags::RDWR)
 }

@@ -15,7 +15,7 @@ use capstan_hooks::contracts::{Channel, ChannelError, Gateway, IntakeError};
 use capstan_hooks::points::ProvideChannels;
 use capstan_hooks::{HookRuntime, InboundEvent};
 use capstan_policy::BindingStore;
-use capstan_protocol::{ChannelName, Descriptor, EventOrigin, PluginName, SessionId};
+use capstan_protocol::{ChannelName, Descriptor, Event, EventOrigin, PluginName, SessionId};
 use capstan_runs::{CancelWatcher, Orchestrator, RefusedRunner, RunDependencies, RunEnvironment, ToolCatalog};
 use capstan_sessions::{ChannelGateway, HostLifecycle, SessionDependencies, SessionService};
 use capstan_tape::{Store, TapeAddress, TapeRepository};
@@ -290,6 +290,12 @@ impl Host {
     pub async fn recover_session_on(&self, channel: &ChannelName, session: &SessionId) -> Result<(), HostError> {
         self.channels.mark_listening(channel);
         self.sessions.recover_session(session).await
+    }
+
+    /// Events of a channel with waiting callers that dead processes left in this session without a reply.
+    /// [Serving](Self::serve) one of them again recovers it, and delivers its reply here.
+    pub async fn orphaned_events(&self, channel: &ChannelName, session: &SessionId) -> Result<Vec<Event>, HostError> {
+        self.sessions.orphaned_events(channel, session).await
     }
 
     /// Cancels the running turn of a session in this process: it ends with its outcome recorded, and queued events get

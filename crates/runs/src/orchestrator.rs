@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use capstan_hooks::args::{BoundRunner, RunModelArgs};
-use capstan_hooks::{TurnState, run_model_stage};
+use capstan_hooks::args::{BoundRunner, GrantedTools, RunModelArgs};
+use capstan_hooks::{InboundEvent, TurnState, run_model_stage};
 use capstan_policy::{Budget, EventScope, compute_grant};
 use capstan_protocol::{
-    AdapterContext, Binding, ConversationContext, Descriptor, EventKey, HistoryHandles, JsonObject, RunContext, RunId,
-    RunResources, RunTrigger, RuntimeContext, StreamEvent, Timestamp, Usage,
+    AdapterContext, Binding, ConversationContext, Descriptor, Event, EventKey, EventOrigin, Grant, HistoryHandles,
+    JsonObject, ResourceAccess, RunContext, RunId, RunResources, RunTrigger, RuntimeContext, StreamEvent, Timestamp,
+    Usage,
 };
 use capstan_tape::{EntryDraft, Fact, RunRecord, RunStatus};
 use capstan_turn::{ModelStage, StageEventSink, StageInput, StageOutcome, StageReport, TurnError};
@@ -57,6 +58,14 @@ pub struct RunReport {
 impl ModelStage for Orchestrator {
     type Turn = ActiveTurn;
     type Report = RunReport;
+
+    /// Without a runner there is no run, and no tools.
+    fn granted_tools(&self, inbound: &InboundEvent, turn: &ActiveTurn) -> GrantedTools {
+        let binding = turn.binding.as_ref();
+        let runner = binding.and_then(|binding| Some((binding, self.environment.runner(&binding.runner_id)?)));
+        let grant = runner.map(|(binding, runner)| self.run_grant(&runner.descriptor, binding, inbound, turn.origin));
+        grant.map_or_else(ResourceAccess::none, |grant| grant.may.tools).into()
+    }
 
     async fn run(&self, input: StageInput, turn: &ActiveTurn, events: &dyn StageEventSink) -> StageReport<RunReport> {
         let Some(binding) = &turn.binding else {
@@ -137,6 +146,12 @@ impl Orchestrator {
         input.inbound.is_message() || runner.is_none_or(|runner| runner.descriptor.capabilities.event_context)
     }
 
+    /// Grant of a run about an event of this origin.
+    fn run_grant(&self, runner: &Descriptor, binding: &Binding, event: &Event, origin: EventOrigin) -> Grant {
+        let (scope, remote_tools) = (EventScope::new(event, origin), self.environment.tools.remote_tools());
+        compute_grant(&runner.permissions, binding, scope, remote_tools)
+    }
+
     /// Resolves the runner, computes the grant, builds the context, and queues the run's ledger record in the journal.
     /// Only the record of a run that can bypass the host is flushed here.
     async fn open_run(
@@ -154,9 +169,7 @@ impl Orchestrator {
         let descriptor = &runner.descriptor;
         let timeout = self.run_timeout(binding, descriptor);
         let bypasses_host = self.environment.can_bypass_host(descriptor);
-        let scope = EventScope::new(&input.inbound, turn.origin);
-        let remote_tools = self.environment.tools.remote_tools();
-        let grant = compute_grant(&descriptor.permissions, binding, scope, remote_tools);
+        let grant = self.run_grant(descriptor, binding, &input.inbound, turn.origin);
         let limits = &self.environment.options.limits;
         let max_steps = capstan_policy::bindings::step_limit(binding, descriptor);
         let max_steps = max_steps.map_or(u64::from(limits.max_steps), |steps| steps.min(limits.max_steps.into()));

@@ -1,17 +1,17 @@
 //! Session service: wires the components of this crate.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use capstan_delivery::{ChannelDirectory, Outbox, OutboxOptions, StalePolicy};
+use capstan_delivery::{ChannelDirectory, Outbox, OutboxOptions, OwnerRegistry as _, StalePolicy};
 use capstan_hooks::HookRuntime;
 use capstan_hooks::contracts::IntakeOptions;
 use capstan_policy::BindingStore;
-use capstan_protocol::{ChannelName, Clock, SessionId, WorkspaceId};
+use capstan_protocol::{ChannelName, Clock, EntryId, Event, SessionId, WorkspaceId};
 use capstan_runs::{ActiveRuns, Orchestrator, ToolCatalog};
-use capstan_tape::{TapeAddress, TapeRepository, fork_of_session, tape_name};
+use capstan_tape::{EventAcceptance, TapeAddress, TapeRepository, TapeSlice, fork_of_session, tape_name};
 use capstan_turn::TurnPipeline;
 use tokio::sync::Semaphore;
 
@@ -214,6 +214,31 @@ impl SessionService {
             self.pool.reserve(&tape)?.request_recovery(orphaned.len());
         }
         Ok(())
+    }
+
+    /// Events of a channel that dead processes left without an outcome in this session, or whose reply they left
+    /// unsent, in the order of their acceptance. A caller that submits one of them again gets its reply.
+    pub async fn orphaned_events(&self, channel: &ChannelName, session: &SessionId) -> Result<Vec<Event>, HostError> {
+        let (store, tape) = (self.tapes.store(), self.tapes.session_tape(&self.session_address(session)).await?);
+        let (orphaned, _) = self.recovery.partition_orphaned(&tape).await?;
+        let mut entries: BTreeSet<EntryId> =
+            orphaned.into_iter().filter(|event| event.key.source == *channel).map(|event| event.entry).collect();
+        let mut unsent = store.pending_outbound();
+        while let Some(message) = unsent.next().await? {
+            if message.message.channel == *channel
+                && message.event.source == *channel
+                && self.owner.has_orphans_of(message.owner.as_deref())
+                && let Some(event) = store.inbox_record(&message.event).await?.filter(|event| event.tape == tape)
+            {
+                entries.insert(event.entry);
+            }
+        }
+        let mut events = Vec::new();
+        for entry in entries {
+            let entry = self.tapes.read_any_generation(&tape, &TapeSlice::single(entry)).await?.pop();
+            events.extend(entry.as_ref().and_then(EventAcceptance::from_entry).map(|accepted| *accepted.event));
+        }
+        Ok(events)
     }
 
     /// Cancels the running turn of a session in this process: it ends with its outcome recorded, and queued events get

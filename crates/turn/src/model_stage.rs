@@ -1,7 +1,7 @@
 //! Model stage: the contract between the pipeline and the host.
 
 use async_trait::async_trait;
-use capstan_hooks::args::PromptContent;
+use capstan_hooks::args::{GrantedTools, PromptContent};
 use capstan_hooks::{HookTurn, InboundEvent, TurnState};
 use capstan_protocol::{Content, SessionId, StreamEvent};
 
@@ -14,6 +14,9 @@ pub trait ModelStage: Send + Sync + 'static {
     type Turn: Send + Sync;
     /// Report of the run.
     type Report: Send;
+
+    /// Tools that the grant of a run about this event covers, which the prompt depends on.
+    fn granted_tools(&self, inbound: &InboundEvent, turn: &Self::Turn) -> GrantedTools;
 
     /// Runs the stage to its end and emits every stream event as it occurs.
     async fn run(&self, input: StageInput, turn: &Self::Turn, events: &dyn StageEventSink)

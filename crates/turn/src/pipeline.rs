@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use capstan_hooks::args::{
-    BuildPromptArgs, DispatchMessage, DispatchOutboundArgs, ErrorReport, ErrorStage, LoadStateArgs, ModelContent,
-    ModelText, NoticeRequest, PromptContent, RenderOutboundArgs, SaveStateArgs, TurnFailure,
+    BuildPromptArgs, DispatchMessage, DispatchOutboundArgs, ErrorReport, ErrorStage, GrantedTools, LoadStateArgs,
+    ModelContent, ModelText, NoticeRequest, PromptContent, RenderOutboundArgs, SaveStateArgs, TurnFailure,
 };
 use capstan_hooks::points::{
     BuildPrompt, DispatchOutbound, LoadState, RenderOutbound, RenderedOutbound, RunModel, SaveState,
@@ -83,7 +83,8 @@ impl<S: ModelStage> TurnPipeline<S> {
     ) -> Result<String, TurnError> {
         let hook_turn = context.hook_turn;
         let state = self.load_state(inbound, session, hook_turn).await?;
-        let prompt = build_prompt(&self.hooks, inbound, session, &state, hook_turn).await?;
+        let tools = self.stage.granted_tools(inbound, context.turn);
+        let prompt = build_prompt(&self.hooks, inbound, session, &state, tools, hook_turn).await?;
         let (inbound_event, session, hook_turn) = (inbound.clone(), session.clone(), hook_turn.clone());
         let input = StageInput { inbound: inbound_event, session, prompt, state, hook_turn };
         let relay = StageEventRelay::new(&self.hooks, &input, notice, context.reply_target);
@@ -251,12 +252,14 @@ pub async fn build_prompt(
     inbound: &InboundEvent,
     session: &SessionId,
     state: &TurnState,
+    tools: GrantedTools,
     hook_turn: &HookTurn,
 ) -> Result<PromptContent, HookError> {
     let args = BuildPromptArgs {
         message: inbound.clone(),
         session_id: session.clone(),
         state: state.clone(),
+        tools,
         turn: hook_turn.clone(),
     };
     let prompt = hooks.call_first::<BuildPrompt>(&args).await?.map(|decision| decision.value);

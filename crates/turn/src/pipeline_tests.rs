@@ -1,13 +1,13 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use capstan_hooks::args::{ErrorReport, ErrorStage};
+use capstan_hooks::args::{ErrorReport, ErrorStage, GrantedTools};
 use capstan_hooks::points::OnError;
 use capstan_hooks::{
     BoxError, HookDeadlines, HookRegistrar, HookRuntime, HookTurn, InboundEvent, LifespanHandler, Plugin, Registry,
     TurnLifespan,
 };
-use capstan_protocol::{Event, OutboundMessage, StreamEvent};
+use capstan_protocol::{Event, OutboundMessage, ResourceAccess, StreamEvent};
 
 use super::TurnPipeline;
 use crate::{ModelStage, ReplyTarget, StageEventSink, StageInput, StageReport, TurnContext, TurnError};
@@ -21,6 +21,10 @@ struct PanickingStage;
 impl ModelStage for PanickingStage {
     type Turn = ();
     type Report = ();
+
+    fn granted_tools(&self, _: &InboundEvent, (): &()) -> GrantedTools {
+        ResourceAccess::none().into()
+    }
 
     async fn run(&self, _: StageInput, (): &(), _: &dyn StageEventSink) -> StageReport<()> {
         panic!("a defect of the host")

@@ -15,6 +15,7 @@ mod typed_tool;
 pub mod web;
 mod work_slots;
 
+pub(crate) use self::skill::SKILL_TOOL;
 use std::sync::Arc;
 
 use capstan_hooks::contracts::Tool;

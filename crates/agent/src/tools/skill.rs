@@ -8,6 +8,9 @@ use serde::Deserialize;
 use super::typed_tool::typed_tool;
 use crate::skills::SkillDirs;
 
+/// Name of the tool. A message includes the skills that it names only if its run may call it.
+pub(crate) const SKILL_TOOL: &str = "skill";
+
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SkillArgs {
@@ -17,7 +20,7 @@ struct SkillArgs {
 
 pub(super) fn tool(skill_dirs: SkillDirs) -> FnTool {
     let description = "Loads the instructions of a skill, or lists the skills.";
-    typed_tool("skill", description, move |arguments: SkillArgs, context: ToolContext| {
+    typed_tool(SKILL_TOOL, description, move |arguments: SkillArgs, context: ToolContext| {
         let skill_dirs = skill_dirs.clone();
         async move {
             let work = tokio::task::spawn_blocking(move || skill_dirs.find(&context.workspace));

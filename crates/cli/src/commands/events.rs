@@ -10,7 +10,7 @@ use super::CommandContext;
 use super::document::InputDocument;
 use super::serve_one::{PrintMode, check_channel, finish_command, serve_event};
 use super::trust::{TrustQuestion, settle_trust};
-use crate::{CommandError, home};
+use crate::{CommandError, home, output};
 
 #[derive(Subcommand)]
 pub(crate) enum EventsCommand {
@@ -53,6 +53,7 @@ pub(crate) async fn run(mut context: CommandContext<'_>, command: EventsCommand)
             CliEventInput::Query(InputDocument::read(&file)?.parse_unique_json(ErrorCode::QueryInvalid)?)
         }
     };
+    output::check_stdout_open(CliChannel::CHANNEL_NAME)?;
     let cli = CliChannel::new(CliPrinter::silent());
     let hooks = context.capstan.build_hooks(&context.config, &cli);
     if let CliEventInput::Event(event) = &input
@@ -73,5 +74,5 @@ pub(crate) async fn run(mut context: CommandContext<'_>, command: EventsCommand)
             }
         },
     };
-    finish_command(serve_event(host, inbound).await?, cli.take_notices(), PrintMode::Json)
+    finish_command(serve_event(host, inbound, PrintMode::Json).await?, cli.take_notices())
 }

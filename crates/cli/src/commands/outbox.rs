@@ -1,5 +1,6 @@
 //! `capstan outbox`.
 
+use capstan_channels::CliChannel;
 use capstan_host::{CALLER_DISCONNECTED_REASON, drop_request, request_revision, resend_request};
 use capstan_protocol::{ErrorCode, OutboxStatus, Timestamp};
 use capstan_store::SqliteStore;
@@ -7,6 +8,7 @@ use capstan_tape::{Batch, Fact, OutboxRecord, StoreError};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
+use super::serve::listening_channels;
 use super::tape::source::HomeTapes;
 use super::{CommandContext, SERVE_COMMAND_EXAMPLE, print, print_json, print_lines, replace_control_chars};
 use crate::{CommandError, home};
@@ -86,6 +88,9 @@ async fn request(
             let error = CommandError::new(ErrorCode::OutboxUnknown, message);
             return Err(error.with_hint("the caller gets it when the event is sent again with the same id"));
         }
+        if is_resend && record.message.channel.as_str() == CliChannel::CHANNEL_NAME && !serves_terminal(home_tapes) {
+            return Err(terminal_message(&record));
+        }
         match store.commit(batch).await {
             Ok(_) => return Ok(record),
             // Another operator was faster: this message may be among those that were decided.
@@ -94,6 +99,21 @@ async fn request(
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Returns true if a plugin provides a terminal that `capstan serve` can listen on.
+fn serves_terminal(home_tapes: &HomeTapes<'_>) -> bool {
+    let context = home_tapes.context;
+    let hooks = context.capstan.build_hooks(&context.config, &CliChannel::unattended());
+    listening_channels(&hooks).iter().any(|name| name.as_str() == CliChannel::CHANNEL_NAME)
+}
+
+/// Error for a message to the terminal: no process would send it.
+fn terminal_message(record: &OutboxRecord) -> CommandError {
+    let (id, session) = (record.id.0, &record.message.session_id);
+    let message = format!("message {id} is for the terminal, on which `capstan serve` does not listen");
+    let hint = format!("read it with `capstan tape show {session}`, or drop it with `capstan outbox drop {id}`");
+    CommandError::new(ErrorCode::OutboxUnknown, message).with_hint(&hint)
 }
 
 /// Held and undelivered messages, oldest first.

@@ -11,7 +11,7 @@ use super::serve_one::{PrintMode, check_channel, finish_command, serve_event};
 use super::tape::find_fork_session;
 use super::trust::{TrustQuestion, settle_trust};
 use super::{CommandContext, WorkspaceFlag, parse_name};
-use crate::{CommandError, home};
+use crate::{CommandError, home, output};
 
 #[derive(Args)]
 pub(crate) struct RunArgs {
@@ -50,6 +50,9 @@ pub(crate) async fn run(mut context: CommandContext<'_>, arguments: RunArgs) -> 
     if let Some(fork) = &arguments.tape {
         event.session_id = Some(find_fork_session(&context, fork).await?);
     }
+    if arguments.json || event.source.as_str() == CliChannel::CHANNEL_NAME {
+        output::check_stdout_open(CliChannel::CHANNEL_NAME)?;
+    }
     let cli = CliChannel::new(if arguments.json { CliPrinter::silent() } else { CliPrinter::standard() });
     let hooks = context.capstan.build_hooks(&context.config, &cli);
     check_channel(&hooks, &event.source)?;
@@ -57,7 +60,7 @@ pub(crate) async fn run(mut context: CommandContext<'_>, arguments: RunArgs) -> 
     let options = context.capstan.host_options(&context.config, context.workspace, owner);
     let host = Host::start(hooks, store, options).await?;
     let print_mode = if arguments.json { PrintMode::Json } else { PrintMode::Nothing };
-    finish_command(serve_event(host, with_origin(event)).await?, cli.take_notices(), print_mode)
+    finish_command(serve_event(host, with_origin(event), print_mode).await?, cli.take_notices())
 }
 
 /// Origin of a message: trusted on the channel of the terminal. A message in the name of another channel is a message of

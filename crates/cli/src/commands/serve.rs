@@ -44,7 +44,7 @@ pub(crate) async fn serve(mut context: CommandContext<'_>, arguments: ServeArgs)
         stderr_line!("warning: {line}");
     }
     if names.iter().any(|name| name.as_str() == StdioChannel::CHANNEL_NAME) {
-        output::check_stdout_open()?;
+        output::check_stdout_open(StdioChannel::CHANNEL_NAME)?;
     }
     // Before the process becomes visible to others, so that no signal is missed.
     let mut signals = TerminationSignals::watch();
@@ -110,7 +110,7 @@ async fn wait_for_channels(host: &Host) -> Vec<ChannelError> {
 }
 
 /// Channels that can listen: all but the built-in terminal, whose messages come from the command line.
-fn listening_channels(hooks: &HookRuntime) -> Vec<ChannelName> {
+pub(super) fn listening_channels(hooks: &HookRuntime) -> Vec<ChannelName> {
     let name = |channel: &Arc<dyn Channel>| channel.name().to_string();
     let provided = hooks.collect_provided_with_plugin::<ProvideChannels, Arc<dyn Channel>>(name);
     let is_builtin = |plugin| hooks.registry().identity(plugin).is_some_and(|identity| identity.is_builtin);

@@ -1,5 +1,6 @@
 //! Serving one event in a host that lives as long as the command.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,14 +8,15 @@ use capstan_channels::CliChannel;
 use capstan_hooks::HookRuntime;
 use capstan_hooks::contracts::Channel;
 use capstan_hooks::points::ProvideChannels;
-use capstan_host::{Host, IncomingEvent, ServedEvent};
-use capstan_protocol::{ChannelName, ErrorCode, ExitClass, Outcome};
+use capstan_host::{Host, HostError, IncomingEvent, ServedEvent};
+use capstan_protocol::{ChannelName, ErrorCode, EventKey, ExitClass, Outcome};
+use capstan_tape::{Batch, Fact, OutboxId, OutboxStatus, Store, StoreError};
 use capstan_turn::{RunError, TurnError};
 use serde_json::json;
 
-use super::print_json;
 use super::signals::TerminationSignals;
 use crate::CommandError;
+use crate::output::print_json_reply;
 
 /// Time a cancelled run gets to end.
 pub(super) const RUN_CANCEL_GRACE: Duration = Duration::from_secs(5);
@@ -38,16 +40,24 @@ pub(super) fn command_error(served: &ServedEvent) -> Option<CommandError> {
     Some(CommandError::new(ErrorCode::CommandFailed, message))
 }
 
-/// Serves an event and stops the host.
+/// Serves an event, prints its outcome in mode [`PrintMode::Json`], and stops the host.
 ///
 /// The first signal cancels the run and waits up to [`RUN_CANCEL_GRACE`] for its outcome to be recorded and its reply to be
 /// read. A second signal forces exit.
-pub(super) async fn serve_event(host: Host, event: impl Into<IncomingEvent>) -> Result<ServedEvent, CommandError> {
+pub(super) async fn serve_event(
+    host: Host,
+    event: impl Into<IncomingEvent>,
+    print_mode: PrintMode,
+) -> Result<ServedEvent, CommandError> {
     let mut signals = TerminationSignals::watch();
     let (running, event) = (host.clone(), event.into());
     let store = Arc::clone(host.tapes().store());
+    let journal = Arc::clone(&store);
     let serving = async move {
-        let served = host.serve(event).await;
+        let served = match print_mode {
+            PrintMode::Nothing => host.serve(event).await,
+            PrintMode::Json => serve_and_print(&host, event, journal.as_ref()).await,
+        };
         match &served {
             // The waiting caller has been notified, and no other work is worth waiting for.
             Err(_) => host.abort().await?,
@@ -68,6 +78,38 @@ pub(super) async fn serve_event(host: Host, event: impl Into<IncomingEvent>) -> 
     }
 }
 
+/// Serves an event and prints its outcome as JSON. The channel `cli` has only collected its messages, so those that this
+/// call delivered become undelivered if they cannot be printed.
+async fn serve_and_print(host: &Host, event: IncomingEvent, store: &dyn Store) -> Result<ServedEvent, HostError> {
+    let key = EventKey::from(&*event.event);
+    let earlier = sent_messages(store, &key).await?;
+    let mut served = host.serve(event).await?;
+    let Err(error) = print_json_reply(&outcome_to_json(&served, command_error(&served).as_ref())) else {
+        return Ok(served);
+    };
+    let reason = error.to_string();
+    let mut batch = Batch::new();
+    for id in sent_messages(store, &key).await?.difference(&earlier) {
+        batch.push(Fact::RecordDelivery { id: *id, status: OutboxStatus::Undelivered { reason: reason.clone() } });
+    }
+    store.commit(batch).await?;
+    served.delivery_errors.push(reason);
+    Ok(served)
+}
+
+/// Messages of an event that the channel `cli` has delivered.
+async fn sent_messages(store: &dyn Store, event: &EventKey) -> Result<BTreeSet<OutboxId>, StoreError> {
+    let mut sent = BTreeSet::new();
+    let mut records = store.outbox_records(event);
+    while let Some(record) = records.next().await? {
+        let is_local = record.message.channel.as_str() == CliChannel::CHANNEL_NAME;
+        if is_local && matches!(record.status, OutboxStatus::Sent { .. }) {
+            sent.insert(record.id);
+        }
+    }
+    Ok(sent)
+}
+
 /// Output of a command after its event is settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PrintMode {
@@ -79,15 +121,8 @@ pub(super) enum PrintMode {
 
 /// Maps the outcome of an event to the result of the command. Fails if the event failed, now or when it was submitted
 /// before, or if its reply was not delivered.
-pub(super) fn finish_command(
-    served: ServedEvent,
-    notices: Vec<String>,
-    print_mode: PrintMode,
-) -> Result<(), CommandError> {
+pub(super) fn finish_command(served: ServedEvent, notices: Vec<String>) -> Result<(), CommandError> {
     let command_error = command_error(&served);
-    if print_mode == PrintMode::Json {
-        print_json(&outcome_to_json(&served, command_error.as_ref()))?;
-    }
     if let Some(error) = served.error {
         return Err(error.into());
     }
@@ -115,7 +150,7 @@ pub(super) fn report_delivery(notices: Vec<String>, undelivered: &[String]) -> R
 }
 
 /// Repeats the failure of an event that was settled by an earlier command.
-fn repeat_outcome(outcome: Option<Outcome>) -> Result<(), CommandError> {
+pub(super) fn repeat_outcome(outcome: Option<Outcome>) -> Result<(), CommandError> {
     match outcome {
         Some(Outcome::Failed { notice, code }) => Err(TurnError::Run(RunError { message: notice, code }).into()),
         Some(Outcome::Cancelled) => Err(TurnError::Cancelled.into()),
@@ -162,7 +197,7 @@ mod tests {
     use capstan_host::ServedEvent;
     use capstan_protocol::{ErrorCode, Outcome};
 
-    use super::{PrintMode, finish_command, outcome_to_json};
+    use super::{finish_command, outcome_to_json};
 
     fn served_to_json(served: &ServedEvent) -> serde_json::Value {
         outcome_to_json(served, None)
@@ -189,7 +224,7 @@ mod tests {
         assert_eq!(served_to_json(&replied).get("undelivered"), None);
         let lost = ServedEvent { delivery_errors: vec!["no listener".to_owned()], ..replied };
         assert_eq!(served_to_json(&lost)["undelivered"][0], "no listener");
-        let failure = finish_command(lost, Vec::new(), PrintMode::Nothing).unwrap_err();
+        let failure = finish_command(lost, Vec::new()).unwrap_err();
         assert_eq!(failure.code, ErrorCode::ReplyUndelivered);
     }
 
@@ -197,7 +232,7 @@ mod tests {
     fn a03_failed_command_fails_the_process_and_its_event_is_replied() {
         let served = served_with_outcome(Outcome::Replied { text: "[exited with code 1]".to_owned() });
         let failed = ServedEvent { command_error: Some("the command false failed".to_owned()), ..served };
-        let failure = finish_command(failed.clone(), Vec::new(), PrintMode::Nothing).unwrap_err();
+        let failure = finish_command(failed.clone(), Vec::new()).unwrap_err();
         assert_eq!(
             (failure.code.clone(), failure.message.as_str()),
             (ErrorCode::CommandFailed.into(), "the command false failed")
@@ -212,8 +247,7 @@ mod tests {
             notice: "no key".to_owned(),
             code: Some(ErrorCode::ModelUnauthorized.into()),
         });
-        let failure =
-            finish_command(ServedEvent { is_duplicate: true, ..failed }, Vec::new(), PrintMode::Nothing).unwrap_err();
+        let failure = finish_command(ServedEvent { is_duplicate: true, ..failed }, Vec::new()).unwrap_err();
         assert_eq!((failure.code, failure.message.as_str()), (ErrorCode::ModelUnauthorized.into(), "no key"));
     }
 }

@@ -118,7 +118,11 @@ pub const CONFIG_KEYS: &[ConfigKey] = &[
         max_default: Some(DEFAULT_ACTIVE_TURNS),
         ..plain_key("max_active_turns", None, "maximum number of turns at a time, by default up to 1000")
     },
-    plain_key("message_context", Some("true"), "origin and time of each message in the prompt"),
+    // Without the header, a remote message could imitate that of another sender.
+    ConfigKey {
+        workspace: Forbidden,
+        ..plain_key("message_context", Some("true"), "origin and time of each message in the prompt")
+    },
     limit_key("stop_grace_seconds", "30", "time for running turns to finish when serving stops"),
     ConfigKey {
         workspace: Forbidden,

@@ -163,6 +163,21 @@ fn x06_workspace_cannot_set_the_model_or_its_key() {
 }
 
 #[test]
+fn x06_workspace_cannot_remove_the_headers_of_messages() {
+    for value in ["true", "false"] {
+        let settings = [
+            ConfigFixture::new().workspace("capstan.toml", &format!("message_context = {value}")),
+            ConfigFixture::new().workspace(".env", &format!("CAPSTAN_MESSAGE_CONTEXT={value}")),
+        ];
+        for fixture in settings {
+            assert!(matches!(fixture.load(), Err(ConfigError::Untrusted { key, .. }) if key == "message_context"));
+        }
+    }
+    let own = ConfigFixture::new().home("message_context = false").load().unwrap();
+    assert!(!own.tools.message_context, "the user may set it");
+}
+
+#[test]
 fn x06_workspace_cannot_widen_the_reach_of_tools() {
     let fixture =
         ConfigFixture::new().home("allow_paths = ['/srv/notes', '~/mine']\nweb_allow_private = '[::1]:80, intranet'");

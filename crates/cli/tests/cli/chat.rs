@@ -324,6 +324,34 @@ fn x02_next_chat_recovers_and_shows_the_event_of_a_killed_one() {
 }
 
 #[test]
+fn x02_next_chat_of_a_script_recovers_and_shows_the_event_of_a_killed_one() {
+    for next in ["", "next\n"] {
+        let barrier = ReplyBarrier::new();
+        let server = ScriptedModel::start_blocking(vec![
+            ScriptedReply::text("One two three.").with_barrier(&barrier),
+            ScriptedReply::text("Here it is."),
+            ScriptedReply::text("Next one."),
+        ]);
+        let fixture = CliFixture::with_model(&server);
+        let mut command = fixture.command(&["chat", "--session-id", "lm"]);
+        let mut chat = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        chat.stdin.as_mut().unwrap().write_all(b"do not lose this\n").unwrap();
+        wait_for_barrier(&barrier);
+        chat.kill().unwrap();
+        chat.wait().unwrap();
+        assert_eq!(fixture.outcomes(), (0, 1));
+
+        let output = fixture.capstan_with_input(&["chat", "--session-id", "lm"], next.as_bytes()).succeeded();
+        let expected = if next.is_empty() { "Here it is.\n" } else { "Here it is.\nNext one.\n" };
+        assert_eq!(output.stdout, expected, "{output:?}");
+        assert!(output.stderr.contains("resumed after an interruption: do not lose this\n"), "{output:?}");
+        assert_eq!(fixture.outcomes().1, 0);
+        assert_eq!(fixture.capstan(&["outbox", "list", "--json"]).json(), json!([]));
+        fixture.assert_undamaged();
+    }
+}
+
+#[test]
 fn t11_failure_is_shown_with_its_hint_and_the_chat_continues() {
     let refused = ScriptedReply::status(401, r#"{"error": {"message": "no such key"}}"#);
     let server = ScriptedModel::start_blocking(vec![refused, ScriptedReply::text("Now it works.")]);

@@ -57,6 +57,39 @@ fn g05_model_gets_no_shell_for_a_remote_event() {
 }
 
 #[test]
+fn a06_message_includes_a_skill_only_if_its_grant_covers_the_tool() {
+    let replies = (0..6).map(|_| ScriptedReply::text("noted")).collect();
+    let server = ScriptedModel::start_blocking(replies);
+    let fixture = CliFixture::with_model(&server);
+    let policies = [
+        ("named", json!({"prompt": false, "tools": {"only": ["help"]}})),
+        ("empty", json!({"prompt": false, "tools": []})),
+    ];
+    for (channel, (chat, policy)) in
+        ["tele", "cli"].into_iter().flat_map(|channel| policies.iter().map(move |policy| (channel, policy)))
+    {
+        save_binding(
+            &fixture,
+            &json!({"binding_id": format!("{channel}-{chat}"), "runner_id": "builtin:agent",
+                    "scope": {"channel": channel, "conversation_id": chat}, "resource_policy": policy}),
+        );
+    }
+    for chat in ["named", "empty", "open"] {
+        let mut remote = envelope("tele", "tell me $skill-creator");
+        remote["conversation_id"] = chat.into();
+        send(&fixture, &remote).json();
+        fixture.capstan(&["run", "--chat-id", chat, "tell me $skill-creator"]).succeeded();
+    }
+    let requests = server.requests();
+    let includes_skill = |request: &Value| request["messages"].to_string().contains("<skill");
+    assert_eq!(
+        requests.iter().map(includes_skill).collect::<Vec<_>>(),
+        [false, false, false, false, true, true],
+        "{requests:#?}"
+    );
+}
+
+#[test]
 fn g05_terminal_and_stdio_are_trusted_sources() {
     let fixture = CliFixture::new();
     fixture.capstan(&["run", ",touch by_run"]).succeeded();

@@ -136,6 +136,13 @@ fn c06_closed_standard_output_is_rejected_at_start() {
     let output = shell_command(&fixture, "exec >&-;", &["serve", "--channel", "stdio"]).output().unwrap();
     BinaryOutput::from(output).refused("output-closed", 2);
     assert!(!fixture.database().exists(), "nothing was done");
+    for arguments in [&["run", "hello"][..], &["run", "--json", "hello"], &["chat"]] {
+        for redirection in ["exec >&-;", "exec 1</dev/null;"] {
+            let output = shell_command(&fixture, redirection, arguments).output().unwrap();
+            BinaryOutput::from(output).refused("output-closed", 2);
+        }
+    }
+    assert!(!fixture.database().exists(), "no message was accepted");
     // Discarding the replies on purpose is allowed.
     let output = BinaryOutput::from(
         shell_command(&fixture, "exec >/dev/null;", &["serve", "--channel", "stdio"]).output().unwrap(),

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::support::{BinaryOutput, CliFixture, TerminalSession, entries_named, entries_of_kind, wait_for_barrier};
 use capstan_testing::{ReplyBarrier, ScriptedModel, ScriptedReply, send_signal};
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[test]
 fn x03_reply_that_cannot_be_written_is_a_failure_and_on_the_tape() {
@@ -19,11 +19,26 @@ fn x03_reply_that_cannot_be_written_is_a_failure_and_on_the_tape() {
 }
 
 #[test]
-fn closed_pipe_is_no_failure() {
+fn x03_reply_without_a_reader_is_undelivered_and_a_failure() {
     let fixture = CliFixture::new();
-    let mut run = fixture.command(&["run", "hello"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    drop(run.stdout.take());
-    BinaryOutput::from(run.wait_with_output().unwrap()).data();
+    for arguments in [&["run", "hello"][..], &["run", "--json", "hello"]] {
+        for is_full in [false, true] {
+            let mut command = fixture.command(arguments);
+            command.stderr(Stdio::piped());
+            if is_full {
+                command.stdout(File::options().write(true).open("/dev/full").unwrap());
+            } else {
+                let (reader, writer) = std::io::pipe().unwrap();
+                drop(reader);
+                command.stdout(writer);
+            }
+            BinaryOutput::from(command.output().unwrap()).failed("reply-undelivered", 1);
+        }
+    }
+    let listed = fixture.capstan(&["outbox", "list", "--json"]).succeeded().stdout;
+    let messages: Vec<Value> = serde_json::from_str(&listed).unwrap();
+    assert_eq!(messages.len(), 4, "{listed}");
+    assert!(messages.iter().all(|message| message["status"] == "undelivered"), "{listed}");
 }
 
 /// Starts the binary through a wrapper such as `nohup`.

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use capstan_protocol::{
-    Content, JsonObject, ModelOutput, ModelRequest, OutboundKind, OutboundMessage, RunId, SessionId, StreamEvent,
-    ToolName, ToolOutput,
+    Content, JsonObject, ModelOutput, ModelRequest, OutboundKind, OutboundMessage, ResourceAccess, RunId, SessionId,
+    StreamEvent, ToolName, ToolOperation, ToolOutput,
 };
 use capstan_tape::TapeReader;
 use futures::stream::BoxStream;
@@ -36,6 +36,23 @@ impl PromptContent {
 impl From<Content> for PromptContent {
     fn from(content: Content) -> Self {
         Self(Arc::new(content))
+    }
+}
+
+/// Tools that the grant of the run covers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantedTools(pub Arc<ResourceAccess<ToolOperation>>);
+
+impl GrantedTools {
+    /// Returns true if the run may call the tool of this name.
+    pub fn allows(&self, name: &str) -> bool {
+        self.0.allows(ToolOperation::Call, name)
+    }
+}
+
+impl From<ResourceAccess<ToolOperation>> for GrantedTools {
+    fn from(tools: ResourceAccess<ToolOperation>) -> Self {
+        Self(Arc::new(tools))
     }
 }
 
@@ -283,6 +300,7 @@ arguments! {
         message: InboundEvent = "message",
         session_id: SessionId = "session_id",
         state: TurnState = "state",
+        tools: GrantedTools = "tools",
         ; turn: HookTurn => HookHandle = "handle", turn_handle
     }
 

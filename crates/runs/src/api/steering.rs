@@ -54,7 +54,8 @@ async fn ingest_offered(run: &Run) -> Result<Vec<SteeredMessage>, ApiError> {
             }
         }
         let (inbound, session) = (&offered.inbound, &offered.session);
-        match build_prompt(&run.environment.hooks, inbound, session, &run.state, &run.hook_turn).await {
+        let tools = run.grant().may.tools.clone().into();
+        match build_prompt(&run.environment.hooks, inbound, session, &run.state, tools, &run.hook_turn).await {
             Ok(prompt) if run.steering.ingest(&offered.key) => {
                 let prompt = prompt.0.as_ref().clone();
                 run.ingest_steered(&offered.key, prompt.clone());

@@ -4,7 +4,7 @@ use std::io::{BufRead, IsTerminal as _, Read as _, Write as _};
 
 use capstan_channels::{CliChannel, CliPrinter};
 use capstan_host::{Host, IncomingEvent, ServedEvent};
-use capstan_protocol::{ErrorCode, ExitClass};
+use capstan_protocol::{ChannelName, ErrorCode, Event, ExitClass};
 use capstan_turn::TurnError;
 use tokio::sync::mpsc;
 
@@ -12,10 +12,12 @@ use super::{LocalChat, QUIT_COMMANDS};
 use crate::commands::CommandContext;
 use crate::commands::serve_one::{self, RUN_CANCEL_GRACE};
 use crate::commands::signals::{TerminationSignal, TerminationSignals};
-use crate::{CommandError, home};
+use crate::{CommandError, home, output};
 
-/// Runs one turn per line, in order. A failed message does not end the chat; the command returns the last failure.
+/// Runs one turn per line, in order. A failed message does not end the chat; the command returns the last failure. The
+/// messages that a killed chat left are answered first.
 pub(super) async fn run_line_chat(context: CommandContext<'_>, address: LocalChat) -> Result<(), CommandError> {
+    output::check_stdout_open(CliChannel::CHANNEL_NAME)?;
     let mut signals = TerminationSignals::watch();
     let cli = CliChannel::new(CliPrinter::standard());
     let hooks = context.capstan.build_hooks(&context.config, &cli);
@@ -58,6 +60,7 @@ impl LineChat {
         mut lines: mpsc::Receiver<Result<String, CommandError>>,
         signals: &mut TerminationSignals,
     ) -> Result<(), CommandError> {
+        self.show_orphaned_events(signals).await?;
         let (mut count, mut failed) = (0_usize, 0_usize);
         // The last failure: not yet printed, and printed.
         let (mut unreported, mut reported): (Option<CommandError>, Option<CommandError>) = (None, None);
@@ -76,7 +79,7 @@ impl LineChat {
             let (sent, interruption) = match line {
                 Ok(text) if text.trim().is_empty() => continue,
                 Ok(text) if QUIT_COMMANDS.contains(&text.trim()) => break,
-                Ok(text) => self.send_message(text, signals).await,
+                Ok(text) => self.send_message(self.address.message_event(text), signals).await,
                 Err(failure) => (Err(failure), ChatInterruption::None),
             };
             count += 1;
@@ -104,6 +107,21 @@ impl LineChat {
         }
     }
 
+    /// Recovers the messages that a killed chat of this session left, and shows their replies. Their failures are printed,
+    /// but are none of this chat, unless one ends it.
+    async fn show_orphaned_events(&self, signals: &mut TerminationSignals) -> Result<(), CommandError> {
+        let channel = ChannelName::new(CliChannel::CHANNEL_NAME);
+        for event in self.host.orphaned_events(&channel, &self.address.session).await? {
+            stderr_line!("resumed after an interruption: {}", event.input.plain_text());
+            match self.send_message(event, signals).await {
+                (sent, ChatInterruption::ChatEnds) => return sent.and_then(|()| Err(interrupted_error())),
+                (Err(failure), _) => stderr_line!("{failure}"),
+                (Ok(()), _) => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Ends the chat after a signal without a run. A person just leaves; in a script, lines may be left.
     fn end_idle(&self, unreported: Option<CommandError>) -> Result<(), CommandError> {
         if self.is_interactive {
@@ -127,10 +145,9 @@ impl LineChat {
     /// Serves one message. A signal cancels its run, whose outcome is still recorded; a second one does not wait for it.
     async fn send_message(
         &self,
-        text: String,
+        event: Event,
         signals: &mut TerminationSignals,
     ) -> (Result<(), CommandError>, ChatInterruption) {
-        let event = self.address.message_event(text);
         let serving = self.host.serve(IncomingEvent::trusted(event));
         tokio::pin!(serving);
         let (served, interruption) = tokio::select! {
@@ -162,6 +179,9 @@ impl LineChat {
             return Err(error.into());
         }
         serve_one::report_delivery(notices, &served.delivery_errors)?;
+        if served.is_duplicate {
+            serve_one::repeat_outcome(served.outcome.clone())?;
+        }
         // A person has read the output of the command.
         let command_error = serve_one::command_error(&served).filter(|_| !self.is_interactive);
         command_error.map_or(Ok(()), Err)
