@@ -6,9 +6,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
-    BoundRunner, CurrentConfig, DispatchMessage, ErrorReport, ErrorStage, LlmOutcome, LlmRequest, MaybeInboundEvent,
-    ModelContent, ModelText, NoticeRequest, PendingToolCall, PromptContent, SessionBusy, StepNumber, ToolOutcome,
-    TurnFailure,
+    BoundRunner, CurrentConfig, DispatchMessage, ErrorReport, ErrorStage, GrantedTools, LlmOutcome, LlmRequest,
+    MaybeInboundEvent, ModelContent, ModelText, NoticeRequest, PendingToolCall, PromptContent, SessionBusy, StepNumber,
+    ToolOutcome, TurnFailure,
 };
 use crate::{ContextModel, HookHandle, InboundEvent, PluginGrant, TurnState};
 
@@ -104,6 +104,7 @@ plain_arguments! {
     PendingToolCall => |call| json!({"name": call.name, "arguments": *call.arguments});
     ToolOutcome => |outcome| to_json(&outcome.0);
     RunId => |id| id.as_str().into();
+    GrantedTools => |tools| to_json(&*tools.0);
     // Objects of this process, which no manifest can declare.
     BoundRunner => |_runner| Value::Null;
     TapeReader => |_tape| Value::Null;
@@ -170,11 +171,11 @@ fn event_json(message: &InboundEvent) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use capstan_protocol::Event;
+    use capstan_protocol::{Event, ResourceAccess};
     use serde_json::json;
 
     use super::RemoteArguments;
-    use crate::args::BuildPromptArgs;
+    use crate::args::{BuildPromptArgs, GrantedTools};
     use crate::{HookTurn, InboundEvent, PluginGrant, TurnState};
 
     #[test]
@@ -183,8 +184,9 @@ mod tests {
         state.set("mood", "low");
         state.set("gone", 1);
         let message = InboundEvent::new(Event::message("cli", "chat", "hello"));
-        let args = BuildPromptArgs { message, session_id: "s".into(), state: state.clone(), turn: HookTurn::none() };
-        assert_eq!(BuildPromptArgs::NAMES, ["message", "session_id", "state", "handle"]);
+        let (session_id, turn, tools) = ("s".into(), HookTurn::none(), GrantedTools::from(ResourceAccess::none()));
+        let args = BuildPromptArgs { message, session_id, state: state.clone(), tools, turn };
+        assert_eq!(BuildPromptArgs::NAMES, ["message", "session_id", "state", "tools", "handle"]);
         let grant = PluginGrant { plugin: "p".into(), permissions: Default::default() };
         let call = args.remote_call(&["session_id"], &grant);
         assert_eq!(serde_json::Value::Object(call.arguments.clone()), json!({"session_id": "s"}));

@@ -10,7 +10,7 @@ use capstan_hooks::args::{
 use capstan_hooks::points::{BuildPrompt, LoadState, SaveState, SystemPrompt};
 use capstan_hooks::{HookAction, HookTurn, InboundEvent, PluginRegistration, Registry, ToolDecision, TurnState};
 use capstan_plugins::{ProcessPlugin, read_manifest};
-use capstan_protocol::{Content, Event};
+use capstan_protocol::{Content, Event, ResourceAccess};
 use serde_json::{Value, json};
 
 use crate::support::{ScriptedPlugin, collect, failure, runner, stop};
@@ -20,7 +20,8 @@ fn message() -> InboundEvent {
 }
 
 fn prompt_args(state: &TurnState) -> BuildPromptArgs {
-    BuildPromptArgs { message: message(), session_id: "s".into(), state: state.clone(), turn: HookTurn::none() }
+    let tools = ResourceAccess::none().into();
+    BuildPromptArgs { message: message(), session_id: "s".into(), state: state.clone(), tools, turn: HookTurn::none() }
 }
 
 #[tokio::test]

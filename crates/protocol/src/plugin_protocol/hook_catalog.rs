@@ -28,7 +28,7 @@ impl RemoteHook {
         hook("resolve_session", &["message"]),
         hook("admit_message", &["message", "session_id", "busy"]),
         hook("load_state", &["message", "session_id", "handle"]),
-        hook("build_prompt", &["message", "session_id", "state", "handle"]),
+        hook("build_prompt", &["message", "session_id", "state", "tools", "handle"]),
         hook("continue_prompt", &["step", "session_id", "state"]),
         hook("save_state", &["session_id", "state", "message", "model_output", "failure", "handle"]),
         hook("render_outbound", &["message", "session_id", "state", "model_output", "model_content", "handle"]),

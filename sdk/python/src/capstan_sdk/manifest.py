@@ -22,7 +22,7 @@ HOOK_ARGUMENTS: dict[str, tuple[str, ...]] = {
     "resolve_session": ("message",),
     "admit_message": ("message", "session_id", "busy"),
     "load_state": ("message", "session_id", "handle"),
-    "build_prompt": ("message", "session_id", "state", "handle"),
+    "build_prompt": ("message", "session_id", "state", "tools", "handle"),
     "continue_prompt": ("step", "session_id", "state"),
     "save_state": ("session_id", "state", "message", "model_output", "failure", "handle"),
     "render_outbound": ("message", "session_id", "state", "model_output", "model_content", "handle"),
