@@ -31,11 +31,11 @@ impl WorkSlots {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ToolError> {
         let permit = self.acquire().await.map_err(ToolError::new)?;
-        let task = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
-            work()
-        });
-        task.await.map_err(|error| ToolError::new(error.to_string()))
+        // The permit returns with the result: when it is free, the thread is about to be idle again, and the next caller
+        // does not start another one.
+        let task = tokio::task::spawn_blocking(move || (work(), permit));
+        let (result, _permit) = task.await.map_err(|error| ToolError::new(error.to_string()))?;
+        Ok(result)
     }
 }
 

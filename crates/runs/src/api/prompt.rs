@@ -41,11 +41,10 @@ async fn build_system_prompt(run: &Arc<Run>) -> Result<String, ApiError> {
     let slot = Arc::clone(&run.environment.prompt_slots).acquire_owned().await.map_err(|error| build_failed(&error))?;
     // The hook is synchronous and reads files: other sessions must not wait for the disk.
     let run = Arc::clone(run);
-    let answers = tokio::task::spawn_blocking(move || {
-        let _slot = slot;
-        run.environment.hooks.call_all_sync::<SystemPrompt>(&args)
-    });
-    let answers = answers.await.map_err(|error| build_failed(&error))?;
+    // The slot returns with the answers, so that the thread is about to be idle when the slot is free.
+    let answers =
+        tokio::task::spawn_blocking(move || (run.environment.hooks.call_all_sync::<SystemPrompt>(&args), slot));
+    let (answers, _slot) = answers.await.map_err(|error| build_failed(&error))?;
     let answers = answers.map_err(|failure| hook_api_error(&failure))?;
     let parts = answers.into_iter().rev().filter_map(|answer| answer.value).filter(|part| !part.is_empty());
     Ok(parts.collect::<Vec<_>>().join("\n\n"))
