@@ -77,6 +77,10 @@ fn build_event(context: &CommandContext<'_>, arguments: &RunArgs) -> Result<Even
     if text.trim().is_empty() {
         return Err(CommandError::new(ErrorCode::InputInvalid, "the message is empty"));
     }
+    if text.trim() == "," {
+        let error = CommandError::new(ErrorCode::InputInvalid, "the comma is followed by no command");
+        return Err(error.with_hint("`capstan run ,help` lists the commands"));
+    }
     let mut event = Event::message(arguments.channel.as_str(), arguments.chat_id.clone(), text);
     if let Some(id) = arguments.event_id.as_deref() {
         event.event_id = EventId::new(id);

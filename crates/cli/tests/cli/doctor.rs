@@ -277,6 +277,20 @@ fn home_readable_by_others_is_a_warning() {
 }
 
 #[test]
+fn x06_keys_that_others_could_read_are_a_warning() {
+    let fixture = fixture_with_events(1);
+    fixture.make_home_private();
+    let keys = fixture.file("home/secrets.toml", "");
+    std::fs::set_permissions(&keys, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let report = doctor_report(&fixture, 0);
+    assert_status(&report, "home", "warning");
+    let home = find_check(&report, "home");
+    assert!(home["message"].as_str().unwrap().contains("secrets.toml"), "{home:#}");
+    fixture.capstan(&["doctor", "--repair"]).data();
+    assert_status(&doctor_report(&fixture, 0), "home", "ok");
+}
+
+#[test]
 fn x06_home_that_others_can_write_is_refused_and_made_private() {
     let fixture = fixture_with_events(1);
     let set_mode = |name: &str, mode| {

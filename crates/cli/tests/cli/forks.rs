@@ -75,8 +75,8 @@ fn p09_a_fork_is_not_closed_during_its_turn() {
     while !barrier.is_reached() {
         std::thread::yield_now();
     }
-    fixture.capstan(&["tape", "merge", "side"]).refused("session-busy", 1);
-    fixture.capstan(&["tape", "discard", "side"]).refused("session-busy", 1);
+    fixture.capstan(&["tape", "merge", "side"]).refused("session-busy", 4);
+    fixture.capstan(&["tape", "discard", "side"]).refused("session-busy", 4);
     barrier.release();
     assert!(run.wait_with_output().unwrap().status.success());
     fixture.capstan(&["tape", "merge", "side"]).data();
@@ -120,8 +120,16 @@ fn p11_reset_is_rejected_during_a_turn() {
     while !barrier.is_reached() {
         std::thread::yield_now();
     }
-    fixture.capstan(&["tape", "reset", "cli:local"]).refused("session-busy", 1);
+    fixture.capstan(&["tape", "reset", "cli:local"]).refused("session-busy", 4);
     barrier.release();
     assert!(run.wait_with_output().unwrap().status.success());
     fixture.capstan(&["tape", "reset", "cli:local"]).data();
+}
+
+#[test]
+fn p09_hint_about_the_name_of_a_fork_names_its_option() {
+    let fixture = CliFixture::new();
+    fixture.capstan(&["run", "hello"]).data();
+    let refused = fixture.capstan(&["tape", "fork", "cli:local", "--as", "../evil"]).refused("tape-name-invalid", 2);
+    assert!(refused.stderr.contains("--as") && !refused.stderr.contains("--name"), "{refused:?}");
 }

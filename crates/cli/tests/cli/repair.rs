@@ -1,6 +1,7 @@
 //! `capstan doctor --repair`.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Instant;
 
@@ -195,6 +196,16 @@ fn x02_repair_does_not_change_a_damaged_home() {
     execute_sql(&lost, "DELETE FROM outcomes");
     checkpoint_wal(&lost);
     assert_repair_changes_nothing(&lost, "accounted for");
+}
+
+#[test]
+fn x02_repair_of_a_damaged_home_reports_the_files_that_it_made_private() {
+    let garbage = CliFixture::new().config("");
+    std::fs::write(garbage.database(), vec![b'x'; 5000]).unwrap();
+    garbage.make_home_private();
+    std::fs::set_permissions(garbage.database(), std::fs::Permissions::from_mode(0o644)).unwrap();
+    let text = garbage.capstan(&["doctor", "--repair"]).failed("problems-found", 1).stdout;
+    assert!(text.contains("made ") && text.contains("nothing else was changed"), "{text}");
 }
 
 #[test]

@@ -145,3 +145,13 @@ fn home_defaults_to_the_users_home_directory() {
     assert!(fixture.root().join("user/.capstan/capstan.db").is_file());
     assert!(!fixture.home().exists());
 }
+
+#[test]
+fn a03_a_comma_without_a_command_is_refused() {
+    let fixture = CliFixture::new();
+    for text in [",", " , "] {
+        let refused = fixture.capstan(&["run", text]).refused("input-invalid", 2);
+        assert!(refused.stderr.contains(",help"), "{refused:?}");
+    }
+    assert!(!fixture.database().exists(), "no message was accepted");
+}

@@ -7,6 +7,7 @@ use rustix::fs::{Access, access, statvfs};
 use rustix::io::Errno;
 
 use super::report::CheckResult;
+use crate::config::SECRETS_FILE;
 use crate::home;
 
 /// Free space below which the check warns.
@@ -45,6 +46,15 @@ pub(super) fn check_home(home: &Path) -> CheckResult {
     if mode & home::SHARED_MODE_BITS != 0 {
         let message = format!("{shown} contains conversations and is open to others (mode {:03o})", mode & 0o777);
         return CheckResult::warning("home", message, &format!("chmod 700 {shown}, or run `capstan doctor --repair`"));
+    }
+    // The home protects it here, but not where it is copied or moved to.
+    let keys = home.join(SECRETS_FILE);
+    if let Some(mode) = std::fs::metadata(&keys).ok().map(|found| found.permissions().mode())
+        && mode & home::SHARED_MODE_BITS != 0
+    {
+        let keys = keys.display();
+        let message = format!("{keys} holds keys and is open to others (mode {:03o})", mode & 0o777);
+        return CheckResult::warning("home", message, &format!("chmod 600 {keys}, or run `capstan doctor --repair`"));
     }
     CheckResult::ok("home", shown.to_string())
 }

@@ -61,7 +61,12 @@ pub(crate) async fn doctor(capstan: &Arc<Capstan>, arguments: &DoctorArgs) -> Re
         }
     };
     let mut report = match config::check_home(&home) {
-        Ok(()) => run_checks(&home, &workspace, config_result, hooks.as_ref(), arguments.repair).await,
+        Ok(()) => {
+            let has_changes =
+                tightened.as_ref().is_some_and(|paths| paths.as_ref().is_ok_and(|paths| !paths.is_empty()));
+            let repair = arguments.repair.then_some(has_changes);
+            run_checks(&home, &workspace, config_result, hooks.as_ref(), repair).await
+        }
         // Nothing in a home that another user controls is used.
         Err(error) => {
             let mut report = DoctorReport::new(arguments.repair.then(Vec::new));
@@ -83,15 +88,16 @@ pub(crate) async fn doctor(capstan: &Arc<Capstan>, arguments: &DoctorArgs) -> Re
     report.print(arguments.json)
 }
 
+/// Runs the repairs, if `repair` is given, and then the checks. `repair` is true if the home was changed before.
 async fn run_checks(
     home: &Path,
     workspace: &Path,
     config_result: CheckResult,
     hooks: Option<&HookRuntime>,
-    repair: bool,
+    repair: Option<bool>,
 ) -> DoctorReport {
     if !home.is_dir() {
-        let mut report = DoctorReport::new(repair.then(Vec::new));
+        let mut report = DoctorReport::new(repair.map(|_| Vec::new()));
         report.add(home_check::check_home(home));
         report.add(config_result);
         report.add(home_check::check_disk(home));
@@ -107,7 +113,10 @@ async fn run_checks(
     let store_check = StoreCheck { database: &database, external_tapes, owners: &process_liveness, runners };
     let origin = if hooks.is_some() { TapeStoreOrigin::Configured } else { TapeStoreOrigin::Inferred };
     let unfinished = || store::find_unfinished_backups(&[home, workspace]);
-    let outcome = if repair { Some(RepairOutcome::run(&store_check, origin, &unfinished()).await) } else { None };
+    let outcome = match repair {
+        Some(has_changes) => Some(RepairOutcome::run(&store_check, origin, &unfinished(), has_changes).await),
+        None => None,
+    };
     let (repaired, unrepaired) = outcome.map(|outcome| (outcome.done, outcome.unrepaired)).unzip();
     let mut report = DoctorReport::new(repaired);
     if let Some(unrepaired) = unrepaired.filter(|unrepaired| !unrepaired.is_empty()) {

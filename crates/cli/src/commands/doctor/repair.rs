@@ -30,14 +30,22 @@ pub(super) enum TapeStoreOrigin {
 
 impl RepairOutcome {
     /// Runs all repairs. A damaged store is not written to, so that it can be restored by hand.
-    pub(super) async fn run(store_check: &StoreCheck<'_>, tape_store: TapeStoreOrigin, unfinished: &[PathBuf]) -> Self {
+    ///
+    /// `has_changes` is true if this command has changed the home before.
+    pub(super) async fn run(
+        store_check: &StoreCheck<'_>,
+        tape_store: TapeStoreOrigin,
+        unfinished: &[PathBuf],
+        has_changes: bool,
+    ) -> Self {
         let mut repairs = Self::default();
         let damage = match store_check.damage().await {
             Ok(damage) => damage.map(str::to_owned),
             Err(error) => Some(error.to_string()),
         };
         if let Some(damage) = damage {
-            repairs.unrepaired.push(format!("nothing was changed: {damage}"));
+            let nothing = if has_changes { "nothing else" } else { "nothing" };
+            repairs.unrepaired.push(format!("{nothing} was changed: {damage}"));
             return repairs;
         }
         repairs.remove_stale_locks(store_check);

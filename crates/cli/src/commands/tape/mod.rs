@@ -258,7 +258,8 @@ async fn execute(home: &HomeTapes<'_>, command: TapeCommand) -> Result<(), Comma
         TapeCommand::Context { run, call } => context::print_context(home, run, call).await,
         TapeCommand::Fork { name, fork, at } => {
             let TapeSource { tapes, tape } = home.find_stored_tape(&name).await?;
-            let fork = source::parse_tape_name(&fork)?;
+            let fork = source::parse_tape_name(&fork)
+                .map_err(|error| error.with_hint("use letters, digits, `_`, `-` and `:` in the name after --as"))?;
             checks::check_name_is_free(&tapes, &fork).await?;
             checks::check_entry(&tapes, &tape, at).await?;
             tapes.fork(&tape, &fork, at.map(EntryId)).await?;

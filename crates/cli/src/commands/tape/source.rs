@@ -81,7 +81,8 @@ impl<'a> HomeTapes<'a> {
         let owners = ProcessLiveness::open(home::process_locks_dir(&self.context.config.home));
         let lease = tapes.store().lease(tape).await?;
         if lease.is_some_and(|lease| owners.is_lease_held(&lease, Timestamp::now())) {
-            return Err(CommandError::new(ErrorCode::SessionBusy, format!("a turn is running on tape {tape}")));
+            let busy = CommandError::new(ErrorCode::SessionBusy, format!("a turn is running on tape {tape}"));
+            return Err(busy.with_exit(ExitClass::Store));
         }
         Ok(())
     }
