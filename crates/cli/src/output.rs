@@ -95,22 +95,33 @@ fn output_error(detail: &str) -> CommandError {
 
 /// Fails if the process was started with its standard output closed, because replies of this channel would be lost.
 pub(crate) fn check_stdout_open(channel: &str) -> Result<(), CommandError> {
-    if is_stdout_closed().unwrap_or(false) {
-        let message = format!("the standard output is closed, but the channel {channel} writes its replies there");
-        return Err(CommandError::new(ErrorCode::OutputClosed, message));
-    }
-    Ok(())
+    check_stdout_writable(channel)?;
+    if is_stdout_replaced().unwrap_or(false) { Err(output_closed(channel)) } else { Ok(()) }
 }
 
-/// Detects a standard output that was closed at process start, or that cannot be written.
+/// Fails if the standard output cannot be written, because replies of this channel would be lost.
 ///
-/// The standard library replaces a closed descriptor with `/dev/null` opened for reading and writing, and discards what
-/// is written to a descriptor opened for reading only. A user who discards the replies opens `/dev/null` for writing only,
-/// as shells do.
-fn is_stdout_closed() -> io::Result<bool> {
-    let output = io::stdout();
-    let access = fcntl_getfl(&output)? & OFlags::RWMODE;
-    let (status, null) = (fstat(&output)?, stat("/dev/null")?);
+/// A closed one passes: it looks like `/dev/null` as some programs open it for the programs that they start.
+pub(crate) fn check_stdout_writable(channel: &str) -> Result<(), CommandError> {
+    // What is written to a descriptor opened for reading only is discarded by the standard library.
+    if stdout_access().is_ok_and(|access| access == OFlags::RDONLY) { Err(output_closed(channel)) } else { Ok(()) }
+}
+
+fn output_closed(channel: &str) -> CommandError {
+    let message = format!("the standard output is closed, but the channel {channel} writes its replies there");
+    CommandError::new(ErrorCode::OutputClosed, message)
+}
+
+/// Detects a standard output that was closed at process start.
+///
+/// The standard library replaces a closed descriptor with `/dev/null` opened for reading and writing. A user who discards
+/// the replies opens `/dev/null` for writing only, as shells do.
+fn is_stdout_replaced() -> io::Result<bool> {
+    let (status, null) = (fstat(io::stdout())?, stat("/dev/null")?);
     let is_null = FileType::from_raw_mode(status.st_mode).is_char_device() && status.st_rdev == null.st_rdev;
-    Ok(access == OFlags::RDONLY || is_null && access == OFlags::RDWR)
+    Ok(is_null && stdout_access()? == OFlags::RDWR)
+}
+
+fn stdout_access() -> io::Result<OFlags> {
+    Ok(fcntl_getfl(io::stdout())? & OFlags::RWMODE)
 }

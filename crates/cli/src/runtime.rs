@@ -31,8 +31,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 /// Maximum number of threads for blocking work, such as file access, name resolution and large reads of the store. The
 /// allocator keeps about a megabyte for each thread that ever ran. The work is usually short, so that a few threads keep
-/// up with any burst, but calls that hang, such as those of a dead network mount, must not use up all of them.
-const MAX_BLOCKING_THREADS: usize = 64;
+/// up with any burst. Each kind of work that may hang, such as a read of a dead network mount, has fewer slots than this.
+const MAX_BLOCKING_THREADS: usize = 24;
 
 /// Interval of the liveness check.
 const LIVENESS_CHECK_INTERVAL: Duration = Duration::from_secs(1);

@@ -40,7 +40,7 @@ pub struct RunEnvironment {
 
 /// Maximum number of system prompts that a host builds at the same time. Each takes a thread, and the memory of a thread
 /// stays in use for a while.
-const MAX_PROMPT_BUILDS: usize = 8;
+const MAX_PROMPT_BUILDS: usize = 4;
 
 /// Parts of a host that its runs depend on.
 pub struct RunDependencies<'a> {

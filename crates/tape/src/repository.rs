@@ -10,7 +10,7 @@ mod chains;
 mod queries;
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use capstan_protocol::{Artifact, EntryId, TapeName};
 
@@ -45,6 +45,8 @@ impl ContextWindow {
 pub struct TapeRepository {
     store: Arc<dyn Store>,
     external_store: Option<Arc<dyn TapeStore>>,
+    /// First damage of the external tape store that refused a commit.
+    damage: Arc<OnceLock<StoreError>>,
 }
 
 /// Number of entries that are replicated at once.
@@ -55,12 +57,12 @@ const CLOSE_CONFLICT_RETRIES: usize = 16;
 impl TapeRepository {
     /// Tapes whose entries are in the store itself.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, external_store: None }
+        Self { store, external_store: None, damage: Arc::default() }
     }
 
     /// Tapes whose entries are replicated to an external tape store.
     pub fn with_external_store(store: Arc<dyn Store>, external_store: Arc<dyn TapeStore>) -> Self {
-        Self { store, external_store: Some(external_store) }
+        Self { store, external_store: Some(external_store), damage: Arc::default() }
     }
 
     /// Closes the external tape store, if there is one.
@@ -85,7 +87,7 @@ impl TapeRepository {
         }
         let written = batch.written_tapes();
         for tape in &written {
-            self.sync_external_head(tape).await?;
+            self.sync_external_head(tape).await.inspect_err(|error| self.note_damage(error))?;
         }
         // Replicated entries must survive a power failure in the store too, or their ids would be assigned again.
         let receipt = self.store.commit(Batch { durability: CommitDurability::Durable, ..batch }).await?;
@@ -95,6 +97,18 @@ impl TapeRepository {
             }
         }
         Ok(receipt)
+    }
+
+    /// First damage of the external tape store that refused a commit, if there is one. Commits to other tapes go on.
+    pub fn damage(&self) -> Option<&StoreError> {
+        self.damage.get()
+    }
+
+    fn note_damage(&self, error: &StoreError) {
+        if matches!(error, StoreError::Corrupt { .. }) {
+            // Only the first damage is kept.
+            let _is_first = self.damage.set(error.clone());
+        }
     }
 
     /// Creates the record of a tape that exists only in the external tape store, so that ids continue after its head.

@@ -53,7 +53,7 @@ pub(crate) async fn run(mut context: CommandContext<'_>, command: EventsCommand)
             CliEventInput::Query(InputDocument::read(&file)?.parse_unique_json(ErrorCode::QueryInvalid)?)
         }
     };
-    output::check_stdout_open(CliChannel::CHANNEL_NAME)?;
+    output::check_stdout_writable(CliChannel::CHANNEL_NAME)?;
     let cli = CliChannel::new(CliPrinter::silent());
     let hooks = context.capstan.build_hooks(&context.config, &cli);
     if let CliEventInput::Event(event) = &input

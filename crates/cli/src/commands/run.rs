@@ -51,7 +51,7 @@ pub(crate) async fn run(mut context: CommandContext<'_>, arguments: RunArgs) -> 
         event.session_id = Some(find_fork_session(&context, fork).await?);
     }
     if arguments.json || event.source.as_str() == CliChannel::CHANNEL_NAME {
-        output::check_stdout_open(CliChannel::CHANNEL_NAME)?;
+        output::check_stdout_writable(CliChannel::CHANNEL_NAME)?;
     }
     let cli = CliChannel::new(if arguments.json { CliPrinter::silent() } else { CliPrinter::standard() });
     let hooks = context.capstan.build_hooks(&context.config, &cli);

@@ -53,6 +53,7 @@ pub(crate) async fn serve(mut context: CommandContext<'_>, arguments: ServeArgs)
     let options = context.capstan.host_options(&context.config, context.workspace, owner);
     let monitored_store = Arc::clone(&store);
     let host = Host::start(hooks, store, options).await?;
+    let tapes = host.tapes().clone();
     host.listen(&names).await;
     let (failures, mut is_signalled) = tokio::select! {
         failures = wait_for_channels(&host) => (failures, false),
@@ -86,6 +87,8 @@ pub(crate) async fn serve(mut context: CommandContext<'_>, arguments: ServeArgs)
             let message = format!("events without an outcome: {unsettled}");
             Err(CommandError::new(ErrorCode::EventsLeft, message))
         }
+        // Messages of other tapes were served, but those of this one were refused.
+        None if let Some(damage) = tapes.damage() => Err(damage.clone().into()),
         None => Ok(()),
         Some(error) => Err(CommandError::new(ErrorCode::ChannelFailed, error.to_string())),
     }

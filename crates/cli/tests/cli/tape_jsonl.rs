@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::support::{CliFixture, entries_of_kind, entry_ids, tape_name};
+use crate::support::{CliFixture, StdioServer, entries_of_kind, entry_ids, tape_name};
 use capstan_testing::{ScriptedModel, ScriptedReply};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const TORN_LINE: &str = "{\"id\": 99, \"kind\": \"mess";
 
@@ -163,4 +163,17 @@ fn p12_binding_changes_are_stored_in_files_too() {
     assert_eq!(parse_lines(&text)[0]["payload"]["name"], "binding.disabled");
     let found = fixture.capstan(&["doctor"]).data();
     assert!(!found.contains("handed over with"), "{found}");
+}
+
+#[test]
+fn p12_serve_that_refused_messages_of_a_removed_tape_file_fails() {
+    let fixture = CliFixture::new().config("tape_store = \"jsonl\"\n");
+    let mut server = StdioServer::start(&fixture);
+    let request = |id: u32| json!({"id": id, "session": "s", "text": "hello"});
+    assert_eq!(server.send_and_recv(&request(1))["outcome"], "replied");
+    std::fs::remove_dir_all(fixture.home().join("tapes")).unwrap();
+    assert_eq!(server.send_and_recv(&request(2))["error"]["code"], "store-corrupt");
+    let other = json!({"id": 3, "session": "other", "text": "hello"});
+    assert_eq!(server.send_and_recv(&other)["outcome"], "replied", "other tapes are served");
+    server.close().failed("store-corrupt", 4);
 }

@@ -23,7 +23,7 @@ use crate::paths::{self, PathBounds};
 const MAX_CONCURRENT_CHANGES: usize = 4;
 
 /// Maximum number of files that a host reads at the same time: an image is held in memory.
-const MAX_CONCURRENT_READS: usize = 16;
+const MAX_CONCURRENT_READS: usize = 8;
 
 /// Slots for changes of files, shared by the tools that change files.
 pub(super) fn change_slots() -> WorkSlots {

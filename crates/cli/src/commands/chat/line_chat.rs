@@ -17,7 +17,7 @@ use crate::{CommandError, home, output};
 /// Runs one turn per line, in order. A failed message does not end the chat; the command returns the last failure. The
 /// messages that a killed chat left are answered first.
 pub(super) async fn run_line_chat(context: CommandContext<'_>, address: LocalChat) -> Result<(), CommandError> {
-    output::check_stdout_open(CliChannel::CHANNEL_NAME)?;
+    output::check_stdout_writable(CliChannel::CHANNEL_NAME)?;
     let mut signals = TerminationSignals::watch();
     let cli = CliChannel::new(CliPrinter::standard());
     let hooks = context.capstan.build_hooks(&context.config, &cli);
