@@ -124,7 +124,7 @@ fn g03_every_problem_of_a_manifest_is_reported_with_the_path_of_its_key() {
         (
             with("/hooks", Some(json!([{"name": "build_prompt", "arguments": ["tape"]}]))),
             "hooks[0].arguments[0]",
-            "which has message, session_id, state, handle",
+            "which has message, session_id, state, tools, handle",
         ),
         (
             with("/hooks", Some(json!([{"name": "build_prompt", "fail_closed": true}]))),
