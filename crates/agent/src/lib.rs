@@ -23,11 +23,13 @@ pub mod tools;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use capstan_hooks::args::GrantedTools;
 use capstan_hooks::contracts::Runner;
 use capstan_hooks::points::{BuildPrompt, ProvideRunners, ProvideTools, SystemPrompt};
 use capstan_hooks::{HookRegistrar, InboundEvent, TurnState};
+use tokio::time::timeout;
 
 pub use agent::{Agent, LoopOptions};
 pub use instruction_rules::{InstructionRules, WorkspaceTrust};
@@ -57,6 +59,9 @@ impl Default for AgentOptions {
 /// thread stays in use for a while.
 const MAX_PROMPT_READS: usize = 4;
 
+/// Maximum time to wait for a slot for reading skills.
+const MAX_SLOT_WAIT: Duration = Duration::from_secs(1);
+
 /// Registers the agent with its tools and prompts; called by the built-in plugin.
 pub fn register(hooks: &mut HookRegistrar, loop_options: LoopOptions, agent_options: AgentOptions) {
     register_tools_and_prompts(hooks, agent_options);
@@ -80,7 +85,10 @@ pub fn register_tools_and_prompts(hooks: &mut HookRegistrar, agent_options: Agen
                 let workspace = state.get(TurnState::WORKSPACE_KEY);
                 let workspace = PathBuf::from(workspace.as_ref().and_then(|path| path.as_str()).unwrap_or_default());
                 // Skills are read from disk, which must not block the turn's other work.
-                let catalog = slots.run_blocking(move || skill_dirs.find(&workspace)).await?;
+                // Reads that hang must not delay other sessions, which go on without a slot.
+                let slot = timeout(MAX_SLOT_WAIT, slots.acquire()).await.ok();
+                let read = tokio::task::spawn_blocking(move || (skill_dirs.find(&workspace), slot));
+                let (catalog, _slot) = read.await?;
                 Ok(Some(prompt::render_prompt(&message, &catalog, message_context)))
             }
         })

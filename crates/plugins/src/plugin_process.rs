@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use capstan_protocol::JsonObject;
 use capstan_protocol::plugin_protocol::{
-    PLUGIN_PROTOCOL_VERSION, PluginIdVersion, PluginInitialize, PluginInitialized, PluginManifest, PluginPeerInfo,
-    PluginShutdown, method,
+    PLUGIN_PROTOCOL_VERSION, PluginConnectionLimits, PluginIdVersion, PluginInitialize, PluginInitialized,
+    PluginManifest, PluginPeerInfo, PluginShutdown, method,
 };
 use capstan_rpc::{RpcCloseReason, RpcPeer};
 use capstan_sandbox::TreeExit;
@@ -214,7 +214,9 @@ impl PluginProcess {
             return Err(difference);
         }
         guard.defuse();
-        peer.set_remote_limits(program.limits);
+        // The size of what the host sends is a limit of its memory too.
+        let max_frame_bytes = program.limits.max_frame_bytes.min(options.rpc.limits.max_frame_bytes);
+        peer.set_remote_limits(PluginConnectionLimits { max_frame_bytes, ..program.limits });
         connection.set_ready();
         self.shared.record_ready(child.id());
         let running = Arc::new(RunningProcess { connection, peer, is_stopping: AtomicBool::new(false) });
@@ -233,8 +235,9 @@ impl PluginProcess {
         running.is_stopping.store(true, Ordering::Release);
         let deadline_ms = u64::try_from(options.shutdown_timeout.as_millis()).unwrap_or(u64::MAX);
         let params = PluginShutdown { deadline_ms };
-        let answered = running.peer.request::<Value>(method::SHUTDOWN, &params, Some(options.shutdown_timeout)).await;
-        if answered.is_ok() {
+        // It must not wait for the requests that the plugin serves.
+        let answer = running.peer.request_uncounted::<Value>(method::SHUTDOWN, &params);
+        if matches!(timeout(options.shutdown_timeout, answer).await, Ok(Ok(_))) {
             running.peer.close_output();
             // The supervision closes the peer when the output of the process ends.
             let _exited = timeout(options.exit_timeout, running.peer.closed()).await;
@@ -348,8 +351,9 @@ async fn watch_heartbeat(peer: &RpcPeer, options: &PluginOptions) {
         if std::mem::replace(&mut lines, now) != now {
             continue;
         }
-        let ping = peer.request::<Value>(method::PING, &JsonObject::new(), Some(options.heartbeat_timeout)).await;
-        if ping == Err(capstan_rpc::RpcCallError::DeadlineExceeded) && peer.counters().lines == now {
+        let params = JsonObject::new();
+        let ping = peer.request_uncounted::<Value>(method::PING, &params);
+        if timeout(options.heartbeat_timeout, ping).await.is_err() && peer.counters().lines == now {
             return;
         }
     }

@@ -37,19 +37,36 @@ impl RecoverySweeper {
     pub fn start(self: &Arc<Self>) {
         if !self.is_started.swap(true, Ordering::SeqCst) {
             self.lifecycle.tasks.spawn(Arc::clone(self).run());
+            self.lifecycle.tasks.spawn(Arc::clone(self).replicate());
             self.lifecycle.tasks.spawn(ResendWatcher { outbox: self.outbox.clone() }.run());
         }
     }
 
     async fn run(self: Arc<Self>) {
+        while self.wait_for_next_sweep().await {
+            self.sweep().await;
+        }
+    }
+
+    /// Replicates apart from the sweeps, which must not wait for a tape store that hangs.
+    async fn replicate(self: Arc<Self>) {
         loop {
-            self.replicate_pending_entries().await;
-            let delay = next_sweep_delay(self.recovery.owner.remaining_grace());
             tokio::select! {
-                () = tokio::time::sleep(delay) => {}
+                () = self.replicate_pending_entries() => {}
                 () = self.lifecycle.stop_token.cancelled() => return,
             }
-            self.sweep().await;
+            if !self.wait_for_next_sweep().await {
+                return;
+            }
+        }
+    }
+
+    /// Returns false if the host stops.
+    async fn wait_for_next_sweep(&self) -> bool {
+        let delay = next_sweep_delay(self.recovery.owner.remaining_grace());
+        tokio::select! {
+            () = tokio::time::sleep(delay) => true,
+            () = self.lifecycle.stop_token.cancelled() => false,
         }
     }
 

@@ -26,7 +26,7 @@ impl WorkSlots {
 
     /// Waits for a slot and does the work on a blocking thread. A caller that gives up does not free the slot, because the
     /// thread continues.
-    pub(crate) async fn run_blocking<T: Send + 'static>(
+    pub(super) async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ToolError> {

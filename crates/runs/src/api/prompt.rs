@@ -2,18 +2,23 @@
 
 use std::error::Error;
 use std::sync::Arc;
+use std::time::Duration;
 
 use capstan_hooks::args::{ContinuePromptArgs, StepNumber, SystemPromptArgs};
 use capstan_hooks::contracts::methods::{PromptContinuation, PromptSystem};
 use capstan_hooks::points::{ContinuePrompt, SystemPrompt};
 use capstan_protocol::run_api::{ContinuationCall, EmptyCall};
 use capstan_protocol::{ApiError, ApiErrorCode, Content, ErrorCode};
+use tokio::time::timeout;
 
 use super::hook_api_error;
 use super::method_handler::MethodHandler;
 use super::required_permission::RequiredPermission;
 use crate::run::Run;
 use crate::run::call_limiter::CallPermit;
+
+/// Maximum time to wait for a slot.
+const MAX_SLOT_WAIT: Duration = Duration::from_secs(1);
 
 impl MethodHandler for PromptSystem {
     fn permission(_: &Run, _: &EmptyCall) -> RequiredPermission {
@@ -38,7 +43,8 @@ async fn build_system_prompt(run: &Arc<Run>) -> Result<String, ApiError> {
         ApiError::new(ApiErrorCode::RuntimeError, "the system prompt could not be built")
             .with_cause(ErrorCode::HookFailed)
     };
-    let slot = Arc::clone(&run.environment.prompt_slots).acquire_owned().await.map_err(|error| build_failed(&error))?;
+    // Slots save memory. Hooks that hang must not delay other sessions, which go on without a slot.
+    let slot = timeout(MAX_SLOT_WAIT, Arc::clone(&run.environment.prompt_slots).acquire_owned()).await.ok();
     // The hook is synchronous and reads files: other sessions must not wait for the disk.
     let run = Arc::clone(run);
     // The slot returns with the answers, so that the thread is about to be idle when the slot is free.

@@ -200,6 +200,11 @@ impl MarkKeeper {
     /// not repeat the work that is unfinished in it. The mark may have been replaced as well.
     pub(super) fn record_replacement(&mut self, entries: u64) {
         let stored = HighWaterMark::read(&self.database).ok().flatten().unwrap_or_default();
+        // A process that opened the database after the first record of it has marked the unfinished work.
+        let handled_at = stored.setback.as_ref().map(|setback| setback.found_at);
+        if stored.replaced_at.is_none() && self.mark.replaced_at.is_some_and(|at| handled_at >= Some(at)) {
+            return;
+        }
         let entries = entries.max(self.mark.entries).max(stored.entries);
         let setback = self.mark.setback.clone().or(stored.setback);
         self.replace(HighWaterMark { entries, setback, replaced_at: Some(Timestamp::now()) });
