@@ -13,6 +13,8 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 const ROOM_UNIT_BYTES: usize = 4096;
 /// Maximum number of lines that entered without waiting.
 const MAX_PRIORITY_LINES: usize = 16 * 1024;
+/// Maximum size of all lines that entered without waiting.
+const MAX_PRIORITY_BYTES: usize = 64 << 20;
 
 /// Line with the room that it takes; none for a line that entered at once.
 pub(crate) struct OutgoingLine {
@@ -31,6 +33,7 @@ pub(crate) struct OutgoingQueue {
 struct QueueState {
     lines: VecDeque<OutgoingLine>,
     priority_lines: usize,
+    priority_bytes: usize,
     is_closed: bool,
 }
 
@@ -66,10 +69,11 @@ impl OutgoingQueue {
             return Err(EnqueueError::Closed);
         }
         if line.room.is_none() {
-            if state.priority_lines == MAX_PRIORITY_LINES {
+            if state.priority_lines == MAX_PRIORITY_LINES || state.priority_bytes >= MAX_PRIORITY_BYTES {
                 return Err(EnqueueError::Full);
             }
             state.priority_lines += 1;
+            state.priority_bytes += line.bytes.len();
         }
         state.lines.push_back(line);
         drop(state);
@@ -91,6 +95,7 @@ impl OutgoingQueue {
                     bytes += line.bytes.len();
                     if line.room.is_none() {
                         state.priority_lines -= 1;
+                        state.priority_bytes -= line.bytes.len();
                     }
                     batch.push(line);
                 }
