@@ -288,7 +288,7 @@ error_codes! {
     /// The database can be read but not written.
     StoreReadOnly { id: "store-read-only", exit: Store, owner: Store,
         hint: "make the home directory and its files writable for this user, or set CAPSTAN_HOME to another directory" }
-    /// The files of the store were removed, moved or replaced while they were in use.
+    /// The files of the store were removed, replaced, cut or overwritten, or have lost their content.
     StoreReplaced { id: "store-replaced", exit: Store, owner: Store,
         hint: "stop all processes of the home directory, check which files are there, then start again; docs/operations.md describes restoring" }
     /// The part of Capstan that writes to the store has stopped.
