@@ -1,38 +1,31 @@
 //! One side of a connection.
 
+mod message_reader;
+mod message_writer;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use capstan_protocol::plugin_protocol::{PluginConnectionLimits, PluginRequestCancel, PluginStreamCredit, method};
-use futures::FutureExt as _;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, oneshot};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::credit::CreditBalance;
 use crate::error::error_code;
-use crate::message::{InputMessage, encode_answer, encode_call, parse_message};
+use crate::message::{encode_answer, encode_call};
 use crate::outgoing_queue::{EnqueueError, OutgoingQueue};
-use crate::request_table::{PendingRequests, RequestAdmission, ServedRequests};
+use crate::request_table::{PendingRequests, ServedRequests};
 use crate::stream_queue::{StreamDelivery, StreamQueue};
-use crate::{
-    FrameReader, IncomingNotification, IncomingRequest, InputFrame, RequestId, RpcCallError, RpcCloseReason, RpcError,
-    RpcService, nesting_depth,
-};
-
-/// Maximum bytes of lines that are written together.
-const WRITE_BATCH_BYTES: usize = 64 * 1024;
-/// Bad lines of each kind of problem that are reported one by one.
-const MAX_REPORTED_BAD_LINES: u64 = 10;
+use crate::{FrameReader, RequestId, RpcCallError, RpcCloseReason, RpcError, RpcService, nesting_depth};
 
 /// Limits and deadlines of a connection.
 #[derive(Debug, Clone)]
@@ -136,8 +129,8 @@ impl RpcPeer {
         let peer = Self { shared: Arc::clone(&shared) };
         let service = make_service(&peer);
         let reader = FrameReader::new(input, shared.options.limits.max_frame_bytes);
-        shared.tasks.spawn(read_messages(Arc::clone(&shared), reader, service));
-        peer.shared.tasks.spawn(write_lines(shared, output));
+        shared.tasks.spawn(message_reader::read_messages(Arc::clone(&shared), reader, service));
+        peer.shared.tasks.spawn(message_writer::write_lines(shared, output));
         peer
     }
 
@@ -407,204 +400,4 @@ fn add_stream<T>(streams: &mut HashMap<Arc<str>, Arc<T>>, name: Arc<str>, stream
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Counts the lines that are no messages.
-struct BadLineLimit {
-    burst: u64,
-    burst_began: Instant,
-}
-
-/// Reads until the connection ends.
-async fn read_messages<R: AsyncRead + Unpin>(
-    shared: Arc<PeerShared>,
-    mut reader: FrameReader<R>,
-    service: Arc<dyn RpcService>,
-) {
-    let mut bad_lines = BadLineLimit { burst: 0, burst_began: Instant::now() };
-    loop {
-        let frame = tokio::select! {
-            biased;
-            () = shared.close_token.cancelled() => return,
-            frame = reader.next_frame() => frame,
-        };
-        let problem = match frame {
-            Err(error) => return shared.close(RpcCloseReason::ReadFailed(error.to_string())),
-            Ok(None) => return shared.close(RpcCloseReason::InputEnded),
-            Ok(Some(InputFrame::TooLong { bytes })) => {
-                Err(format!("it has {bytes} bytes, more than {}", shared.options.limits.max_frame_bytes))
-            }
-            Ok(Some(InputFrame::Line(line))) => handle_line(&shared, &service, &line),
-        };
-        shared.counters.lines.fetch_add(1, Ordering::Relaxed);
-        if let Err(problem) = problem {
-            bad_lines.record(&shared, &service, &problem);
-        }
-        // Input that is always ready must not starve other tasks.
-        tokio::task::consume_budget().await;
-    }
-}
-
-impl BadLineLimit {
-    fn record(&mut self, shared: &PeerShared, service: &Arc<dyn RpcService>, problem: &str) {
-        let options = &shared.options;
-        let total = shared.counters.bad_lines.fetch_add(1, Ordering::Relaxed) + 1;
-        if total <= MAX_REPORTED_BAD_LINES {
-            service.report(&format!("dropped a line that is no message: {problem}"));
-        }
-        if self.burst_began.elapsed() > options.bad_line_period {
-            *self = Self { burst: 0, burst_began: Instant::now() };
-        }
-        self.burst += 1;
-        if self.burst > options.max_bad_line_burst || total > options.max_bad_lines {
-            shared.close(RpcCloseReason::BadLines(format!("because {problem}")));
-        }
-    }
-}
-
-fn handle_line(shared: &Arc<PeerShared>, service: &Arc<dyn RpcService>, line: &[u8]) -> Result<(), String> {
-    let depth = nesting_depth(line);
-    let max_depth = shared.options.limits.max_frame_depth;
-    if depth > max_depth {
-        return Err(format!("it is nested {depth} levels deep, more than {max_depth}"));
-    }
-    match parse_message(line) {
-        Err(invalid) => {
-            if let Some(id) = &invalid.id {
-                shared.answer(id, &Err(RpcError::new(error_code::INVALID_REQUEST, invalid.reason.clone())));
-            }
-            Err(invalid.reason)
-        }
-        Ok(InputMessage::Answer { id, result }) => {
-            if !shared.pending.answer(&id, result) {
-                shared.counters.stray_answers.fetch_add(1, Ordering::Relaxed);
-                tracing::debug!(?id, "dropped an answer without a request");
-            }
-            Ok(())
-        }
-        Ok(InputMessage::Notification { method, params }) => {
-            handle_notification(shared, service, IncomingNotification { method, params, line_bytes: line.len() });
-            Ok(())
-        }
-        Ok(InputMessage::Request { id, method, params }) => {
-            let request = IncomingRequest { id, method, params, line_bytes: line.len() };
-            handle_request(shared, service, request)
-        }
-    }
-}
-
-#[derive(Deserialize)]
-struct StreamItemParams {
-    stream: String,
-    item: Box<RawValue>,
-}
-
-fn handle_notification(shared: &PeerShared, service: &Arc<dyn RpcService>, notification: IncomingNotification) {
-    match notification.method.as_str() {
-        method::STREAM_ITEM => {
-            if let Ok(StreamItemParams { stream, item }) = notification.parse() {
-                shared.deliver(&stream, item, notification.line_bytes);
-            }
-        }
-        method::STREAM_CREDIT => {
-            let Ok(PluginStreamCredit { stream, credit }) = notification.parse() else { return };
-            match lock(&shared.outgoing).get(stream.as_str()) {
-                Some(balance) => balance.add(credit),
-                None => drop(shared.counters.stray_items.fetch_add(1, Ordering::Relaxed)),
-            }
-        }
-        method::REQUEST_CANCEL => {
-            let id = notification.parse::<PluginRequestCancel>().ok().and_then(|it| RequestId::from_json(&it.id));
-            if let Some(id) = id {
-                shared.served.cancel(&id);
-            }
-        }
-        _ => service.notify(notification),
-    }
-}
-
-fn handle_request(
-    shared: &Arc<PeerShared>,
-    service: &Arc<dyn RpcService>,
-    request: IncomingRequest,
-) -> Result<(), String> {
-    let id = request.id.clone();
-    let max_counted = shared.options.limits.max_concurrent_requests;
-    let cancel_token = match shared.served.admit(&id, service.may_nest(&request), max_counted) {
-        RequestAdmission::Admitted(token) => token,
-        RequestAdmission::Duplicate => return Err("its id is in use".to_owned()),
-        RequestAdmission::Overloaded => {
-            shared.counters.overloads.fetch_add(1, Ordering::Relaxed);
-            shared.answer(&id, &Err(RpcError::new(error_code::OVERLOADED, "too many requests at a time")));
-            return Ok(());
-        }
-    };
-    // The service is called here, so that requests begin in the order of their arrival.
-    let begun = std::panic::catch_unwind(AssertUnwindSafe(|| service.serve(request)));
-    let shared = Arc::clone(shared);
-    let tasks = shared.tasks.clone();
-    tasks.spawn(async move {
-        let internal = |_| RpcError::new(error_code::INTERNAL_ERROR, "the request failed inside the other side");
-        let serving = async {
-            match begun {
-                Ok(future) => {
-                    AssertUnwindSafe(future).catch_unwind().await.unwrap_or_else(|panic| Err(internal(panic)))
-                }
-                Err(panic) => Err(internal(panic)),
-            }
-        };
-        let result = tokio::select! {
-            biased;
-            () = shared.close_token.cancelled() => return shared.served.finish(&id),
-            () = cancel_token.cancelled() => Err(RpcError::new(error_code::CANCELLED, "cancelled")),
-            result = serving => result,
-        };
-        // The id is free again before the other side can know it.
-        shared.served.finish(&id);
-        shared.answer(&id, &result);
-    });
-    Ok(())
-}
-
-/// Writes until the queue is closed and empty, or the connection ends.
-async fn write_lines(shared: Arc<PeerShared>, mut output: impl AsyncWrite + Unpin) {
-    let mut bytes = Vec::new();
-    loop {
-        let batch = tokio::select! {
-            biased;
-            () = shared.close_token.cancelled() => return,
-            batch = shared.queue.pop_batch(WRITE_BATCH_BYTES) => batch,
-        };
-        let Some(batch) = batch else { break };
-        bytes.clear();
-        for line in &batch {
-            bytes.extend_from_slice(&line.bytes);
-            bytes.push(b'\n');
-        }
-        let written = tokio::select! {
-            biased;
-            () = shared.close_token.cancelled() => return,
-            written = timeout(shared.options.stall_timeout, write_all(&mut output, &bytes)) => written,
-        };
-        match written {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => return shared.close(RpcCloseReason::WriteFailed(error.to_string())),
-            Err(_) => return shared.close(RpcCloseReason::Stalled),
-        }
-        if bytes.capacity() > 2 * WRITE_BATCH_BYTES {
-            bytes = Vec::new();
-        }
-    }
-    let closed = tokio::select! {
-        () = shared.close_token.cancelled() => return,
-        closed = timeout(shared.options.stall_timeout, output.shutdown()) => closed,
-    };
-    if !matches!(closed, Ok(Ok(()))) {
-        shared.close(RpcCloseReason::Stalled);
-    }
-}
-
-async fn write_all(output: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::Result<()> {
-    output.write_all(bytes).await?;
-    output.flush().await
 }
